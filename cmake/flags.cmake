@@ -1,0 +1,15 @@
+# One interface target carries what every target of the project compiles with.
+add_library(attn_flags INTERFACE)
+target_compile_options(attn_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wvla -Wconversion -Wmissing-prototypes -Wstrict-prototypes
+  -ffp-contract=off -fno-math-errno)
+if(ATTN_WERROR)
+  target_compile_options(attn_flags INTERFACE -Werror)
+endif()
+if(ATTN_SANITIZE)
+  target_compile_options(attn_flags INTERFACE -fsanitize=${ATTN_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(attn_flags INTERFACE -fsanitize=${ATTN_SANITIZE})
+endif()
+target_compile_definitions(attn_flags INTERFACE _GNU_SOURCE)
+target_include_directories(attn_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)

@@ -1,0 +1,34 @@
+# libattn_model: layers, models, files, text, training, pictures; and the attn command.
+find_package(PkgConfig REQUIRED)
+find_package(dnnl REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS C)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)
+
+file(GLOB_RECURSE ATTN_MODEL_SOURCES CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/src/kernels/nn/*.c ${PROJECT_SOURCE_DIR}/src/ops/nn/*.c
+  ${PROJECT_SOURCE_DIR}/src/layers/*.c ${PROJECT_SOURCE_DIR}/src/models/*.c
+  ${PROJECT_SOURCE_DIR}/src/train/*.c ${PROJECT_SOURCE_DIR}/src/io/*.c
+  ${PROJECT_SOURCE_DIR}/src/text/*.c ${PROJECT_SOURCE_DIR}/src/viz/*.c)
+set(ATTN_MODEL_LIBS DNNL::dnnl OpenMP::OpenMP_C PkgConfig::JANSSON PkgConfig::PCRE2
+  PkgConfig::UTF8PROC PkgConfig::PNG Threads::Threads m)
+
+add_library(attn_model_objs OBJECT ${ATTN_MODEL_SOURCES})
+target_link_libraries(attn_model_objs PRIVATE attn_flags ${ATTN_MODEL_LIBS})
+target_compile_definitions(attn_model_objs PRIVATE ATTN_BUILDING)
+
+add_library(attn_model SHARED $<TARGET_OBJECTS:attn_core> $<TARGET_OBJECTS:attn_model_objs>)
+target_link_libraries(attn_model PUBLIC attn PRIVATE attn_flags ${ATTN_MODEL_LIBS})
+target_link_options(attn_model PRIVATE -Wl,--no-undefined)
+set_target_properties(attn_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+
+add_library(attn_model_internal STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:attn_model_objs>)
+target_link_libraries(attn_model_internal PUBLIC attn_internal ${ATTN_MODEL_LIBS})
+
+file(GLOB ATTN_CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
+add_executable(attn_cli ${ATTN_CLI_SOURCES})
+set_target_properties(attn_cli PROPERTIES OUTPUT_NAME attn INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+target_link_libraries(attn_cli PRIVATE attn_flags attn_model attn PkgConfig::JANSSON m)
+target_include_directories(attn_cli PRIVATE ${PROJECT_SOURCE_DIR}/cli)

@@ -1,0 +1,17 @@
+/* validate.h - the door of all attention calls: checks arguments once and resolves them to an attn_problem. */
+#ifndef ATTN_OPS_SDPA_VALIDATE_H
+#define ATTN_OPS_SDPA_VALIDATE_H
+
+#include "core/context.h"
+#include "kernels/sdpa/problem.h"
+
+enum {                       /* what a call needs of the arguments */
+    ATTN_NEED_VALUE = 1,     /* value and out must be given (their shapes always are checked when they are) */
+    ATTN_NEED_DATA = 2,      /* data pointers of non-empty arrays may not be NULL */
+    ATTN_NEED_ALL = 3
+};
+
+/* Copies and checks *args (its struct_size read first) into *problem. The error text names field and value. */
+attn_status attn_sdpa_validate(attn_ctx *ctx, const attn_sdpa_args *args, unsigned need, attn_problem *problem);
+
+#endif

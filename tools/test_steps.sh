@@ -1,0 +1,233 @@
+# The steps of ./dev test, one function each; sourced by ./dev. A step prints what it finds and either returns
+# 0 / non-zero (one test) or leaves counts with "count PASSED FAILED SKIPPED". Its output goes to build/test-logs.
+
+QUICK_STEPS="includes headers plain_cc symbols gcc readme python cases"
+ALL_STEPS="includes headers plain_cc symbols gcc readme python cases conformance isa old_x86 install clang asan tsan aarch64"
+LOGS=build/test-logs
+jobs=$(nproc)
+
+count() { printf '%s %s %s\n' "$@" >"$LOGS/$step.count"; }
+lacking() { # lacking REASON: the whole step is skipped, and says why
+    say "skipped: $*"
+    count 0 0 1
+}
+
+# ctest_in FOLDER [CTEST ARGUMENTS]: runs the tests of a build folder and counts them. $runner comes before ctest.
+runner=""
+ctest_in() {
+    local folder=$1 log=$LOGS/$step.ctest status=0
+    shift
+    $runner ctest --test-dir "$folder" -V --no-tests=error -j "$jobs" "$@" >"$log" 2>&1 || status=$?
+    count $(awk -f tools/count_tests.awk "$log")
+    [ $status -eq 0 ] && { [ -s "$log" ] && grep -E '\[  SKIPPED \] [a-z]' "$log" || true; } && return 0
+    grep -E '^ *[0-9]+: (.*(ERROR|error|FAILED|Sanitizer|LINE  |runtime error|Assertion).*)' "$log" | head -n 60
+    sed -n '/The following tests FAILED/,$p' "$log"
+    say "all of it: $log"
+    return 1
+}
+
+build_and_test() { # build_and_test PRESET [CTEST ARGUMENTS]
+    local preset=$1 folder=build-$1
+    shift
+    [ "$preset" != release ] || folder=build
+    configure "$preset" -DATTN_WERROR=ON
+    ninja -C "$folder" || return 1
+    ctest_in "$folder" "$@"
+}
+
+# ---- Rules about the sources ---------------------------------------------------------------------
+step_includes() { python3 tools/check_includes.py; }
+
+step_headers() { # each public header alone, as C99 and C++11
+    local header
+    for header in include/attn/*.h; do
+        cc -std=c99 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c "$header" || return 1
+        g++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only -x c++ "$header" || return 1
+    done
+}
+
+step_plain_cc() { # every libattn source with plain cc and no other flag
+    find src/core src/kernels src/ops -name '*.c' -not -path '*/nn/*' -print0 |
+        xargs -0 -P "$jobs" -I{} sh -c 'cc -Iinclude -Isrc -c "$1" -o /dev/null || { echo "plain cc refuses $1"; exit 1; }' sh {}
+}
+
+step_symbols() {
+    quietly "$LOGS/symbols-build.log" ninja -C build attn attn_model || return 1
+    sh tools/check_symbols.sh build
+}
+
+# ---- The gcc build -------------------------------------------------------------------------------
+step_gcc() { build_and_test release; }
+
+step_readme() { sh tools/check_readme.sh build; }
+
+python_path() { printf '%s' "$PWD/python"; }
+have_python() { python3 -c "import $1" 2>/dev/null || "$test_python" -c "import $1" 2>/dev/null; }
+
+step_python() {
+    "$test_python" -c 'import numpy' 2>/dev/null || { lacking "python3-numpy is not installed"; return; }
+    local log=$LOGS/python.unittest status=0
+    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$(python_path) "$test_python" -m unittest discover -v -s tests/python -p 'test_*.py' \
+        >"$log" 2>&1 || status=$?
+    local ran failed skipped
+    ran=$(sed -nE 's/^Ran ([0-9]+) tests? .*/\1/p' "$log")
+    failed=$(sed -nE 's/.*(failures|errors)=([0-9]+).*/\2/p' "$log" | head -n 1)
+    skipped=$(sed -nE 's/.*skipped=([0-9]+).*/\1/p' "$log")
+    count $((${ran:-0} - ${failed:-0} - ${skipped:-0})) "${failed:-0}" "${skipped:-0}"
+    grep -E '\.\.\. skipped' "$log" || true
+    [ $status -eq 0 ] || { cat "$log"; return 1; }
+}
+
+# run_reporting COMMAND...: a program that ends with "N passed, N failed, N skipped".
+run_reporting() {
+    local log=$LOGS/$step.report status=0 line
+    "$@" >"$log" 2>&1 || status=$?
+    cat "$log"
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
+    [ -n "$line" ] || return 1
+    count $(printf '%s' "$line" | tr -cd '0-9 ')
+    return $status
+}
+
+step_cases() {
+    "$test_python" -c 'import numpy' 2>/dev/null || { lacking "python3-numpy is not installed"; return; }
+    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$(python_path) \
+        run_reporting "$test_python" tests/reports/run_cases.py tests/data/cases/*/
+}
+
+step_conformance() {
+    "$test_python" -c 'import numpy, ml_dtypes, onnx' 2>/dev/null ||
+        { lacking "numpy, ml_dtypes and onnx are not all here (.venv needs the network once)"; return; }
+    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$(python_path) run_reporting "$test_python" tests/conformance/run_all.py
+}
+
+# ---- Other instruction sets ----------------------------------------------------------------------
+# ISA levels below the best one that this CPU has.
+lower_isa_levels() {
+    case "$(uname -m)" in
+        x86_64)
+            echo scalar
+            grep -qw avx512f /proc/cpuinfo && echo avx2
+            grep -qw avx512_bf16 /proc/cpuinfo && echo avx512
+            ;;
+        aarch64) echo scalar ;;
+    esac
+    return 0
+}
+
+test_names() { # test_names AREA...: the test programs of these areas
+    local area
+    for area in "$@"; do find "tests/$area" -name 'test_*.c' -exec basename {} .c ';' 2>/dev/null; done
+    return 0
+}
+
+step_isa() { # kernel and property tests at each lower level
+    local level passed=0 failed=0 skipped=0 status=0 p f s
+    for level in $(lower_isa_levels); do
+        say "level $level"
+        ATTN_ISA=$level ctest_in build -R "^($(test_names kernels properties | paste -sd '|'))$" || status=1
+        read -r p f s <"$LOGS/isa.count"
+        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    done
+    count $passed $failed $skipped
+    return $status
+}
+
+step_old_x86() { # a CPU without AVX: a stray instruction stops the program
+    [ "$(uname -m)" = x86_64 ] && command -v qemu-x86_64 >/dev/null || { lacking "qemu-x86_64 is not installed"; return; }
+    qemu-x86_64 -cpu Nehalem build/examples/example_op_forward
+}
+
+step_aarch64() {
+    command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null ||
+        { lacking "gcc-aarch64-linux-gnu or qemu-user is not installed"; return; }
+    build_and_test aarch64
+}
+
+# ---- Other compilers and sanitizers ---------------------------------------------------------------
+step_clang() {
+    command -v clang-14 >/dev/null || { lacking "clang-14 is not installed"; return; }
+    build_and_test clang
+}
+
+step_asan() {
+    ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 build_and_test asan
+}
+
+# libattn with its own pool of threads; libattn_model with one thread, since libgomp is not instrumented.
+step_tsan() {
+    configure tsan -DATTN_WERROR=ON
+    ninja -C build-tsan || return 1
+    local passed failed skipped p f s status=0 operator
+    operator="^($(test_names kernels properties api unit | paste -sd '|'))$"
+    # TSan cannot place its shadow memory under wide address-space randomisation.
+    ! setarch "$(uname -m)" -R true 2>/dev/null || runner="setarch $(uname -m) -R"
+    ATTN_NUM_THREADS=4 ctest_in build-tsan -R "$operator" || status=1
+    read -r passed failed skipped <"$LOGS/tsan.count"
+    OMP_NUM_THREADS=1 ATTN_NUM_THREADS=1 ctest_in build-tsan -E "$operator|^test_golden" || status=1
+    read -r p f s <"$LOGS/tsan.count"
+    runner=""
+    count $((passed + p)) $((failed + f)) $((skipped + s))
+    return $status
+}
+
+# ---- Install --------------------------------------------------------------------------------------
+step_install() { # installed into a folder, found by pkg-config and by CMake, used by a program
+    local prefix=$PWD/build/test-install
+    rm -rf "$prefix" build/test-consumer
+    cmake --install build --prefix "$prefix" >/dev/null || return 1
+    sh tools/check_install.sh "$prefix" build/test-consumer
+}
+
+# ---- Running them ---------------------------------------------------------------------------------
+# A Python for the tests: .venv where it could be made (it has ml_dtypes and onnx), else the system's.
+choose_python() {
+    test_python=python3
+    if [ ! -x .venv/bin/python ] && [ "$1" = full ]; then
+        say "dev: making .venv for the Python tests" >&2
+        { python3 -m venv .venv && .venv/bin/python -m pip install --quiet --disable-pip-version-check numpy ml_dtypes onnx==1.23.2; } \
+            >"$LOGS/venv.log" 2>&1 || { rm -rf .venv; say "dev: no .venv ($(tail -n 1 "$LOGS/venv.log" | cut -c1-120)); conformance will be skipped" >&2; }
+    fi
+    [ ! -x .venv/bin/python ] || test_python=.venv/bin/python
+}
+
+run_step() {
+    step=$1
+    local started=$SECONDS status=0 verdict
+    rm -f "$LOGS/$step.count"
+    (set -euo pipefail; "step_$step") >"$LOGS/$step.log" 2>&1 || status=$?
+    [ -f "$LOGS/$step.count" ] || { [ $status -eq 0 ] && count 1 0 0 || count 0 1 0; }
+    local p f s
+    read -r p f s <"$LOGS/$step.count"
+    [ $status -eq 0 ] || [ "$f" -gt 0 ] || f=1
+    verdict=ok
+    [ "$f" -eq 0 ] || verdict=FAILED
+    [ "$p" -gt 0 ] || [ "$f" -gt 0 ] || verdict=skipped
+    printf '%-12s %-8s %5d passed %3d failed %3d skipped %5d s\n' "$step" "$verdict" "$p" "$f" "$s" $((SECONDS - started))
+    [ "$f" -eq 0 ] || tail -n 80 "$LOGS/$step.log" | sed 's/^/    /'
+    [ "$s" -eq 0 ] || grep -iE 'skipped' "$LOGS/$step.log" | sort -u | head -n 12 | sed 's/^/    /' || true
+    all_passed=$((all_passed + p)) all_failed=$((all_failed + f)) all_skipped=$((all_skipped + s))
+}
+
+run_tests() {
+    local steps="" kind=full name
+    while [ $# -gt 0 ]; do
+        case "$1" in
+            --quick) kind=quick ;;
+            --list) say "quick: $QUICK_STEPS"; say "all:   $ALL_STEPS"; return 0 ;;
+            *) declare -F "step_$1" >/dev/null || fail "no step '$1'; there are: $ALL_STEPS"; steps="$steps $1" ;;
+        esac
+        shift
+    done
+    if [ $kind = quick ]; then need "run the quick tests" $BUILD_PACKAGES $QUICK_TEST_PACKAGES
+    else need "run the tests" $BUILD_PACKAGES $TEST_PACKAGES; fi
+    build
+    mkdir -p "$LOGS"
+    [ $kind = quick ] || fetch_model || say "dev: without the model, its golden tests are skipped" >&2
+    choose_python $kind
+    [ -n "$steps" ] || { [ $kind = quick ] && steps=$QUICK_STEPS || steps=$ALL_STEPS; }
+    all_passed=0 all_failed=0 all_skipped=0
+    for name in $steps; do run_step "$name"; done
+    say "$all_passed passed, $all_failed failed, $all_skipped skipped"
+    [ $all_failed -eq 0 ]
+}

@@ -46,9 +46,11 @@ step_headers() { # each public header alone, as C99 and C++11
     done
 }
 
-step_plain_cc() { # every libattn source with plain cc and no other flag
-    find src/core src/kernels src/ops -name '*.c' -not -path '*/nn/*' -print0 |
-        xargs -0 -P "$jobs" -I{} sh -c 'cc -Iinclude -Isrc -c "$1" -o /dev/null || { echo "plain cc refuses $1"; exit 1; }' sh {}
+step_plain_cc() { # every libattn source with plain cc and no other flag; a warning (an implicit declaration) fails too
+    local complaints
+    complaints=$(find src/core src/kernels src/ops -name '*.c' -not -path '*/nn/*' -print0 |
+        xargs -0 -P "$jobs" -I{} sh -c 'cc -Iinclude -Isrc -c "$1" -o /dev/null || echo "plain cc refuses $1"' sh {} 2>&1)
+    [ -z "$complaints" ] || { say "$complaints"; return 1; }
 }
 
 step_symbols() {

@@ -1,3 +1,6 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getaffinity; also when compiled by plain cc */
+#endif
 #include "core/cpu.h"
 #include "core/compiler.h"
 #include "attn/attn.h"

@@ -1,0 +1,38 @@
+/* viz.h - showing what attention reads: text that is safe to print, and heat for weights.
+ *
+ * Part of libattn_model. Nothing here prints: every function fills memory of the caller. Functions
+ * are pure and may be called from any thread. Compiles as C99 and C++11.
+ */
+#ifndef ATTN_VIZ_H
+#define ATTN_VIZ_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Terminal columns that UTF-8 text takes: 2 for East Asian wide characters and emoji, 0 for
+ * combining marks, joiners and control characters, else 1 for each code point; 1 for each byte that
+ * is not UTF-8. */
+ATTN_API int64_t attn_text_columns(const char *text, size_t bytes);
+
+/** A rendering of any bytes that is safe and visible in one line of a terminal.
+ *
+ * Line feed becomes U+23CE, tab U+21E5, other C0 controls their pictures (U+2400 ...); C1 controls
+ * and bytes that are not UTF-8 become \xE6; characters that reorder or hide text (bidirectional
+ * controls, zero-width ones that stand alone) become \u202E. A combining mark without a base gets a
+ * dotted circle. Text with right-to-left letters is wrapped in an isolate (U+2068 ... U+2069), so
+ * that it cannot reorder its neighbours. Text wider than max_columns ends in U+2026; max_columns <
+ * 0 means no limit, 0 gives empty text.
+ *
+ * out: capacity bytes, NUL-terminated when capacity > 0, cut between characters when too small; may
+ * be NULL when capacity is 0. columns: receives the columns taken by the whole rendering; may be
+ * NULL. Returns the bytes that the whole rendering needs, without the NUL. */
+ATTN_API size_t attn_text_visible(const char *text, size_t bytes, int64_t max_columns, char *out,
+                                  size_t capacity, int64_t *columns);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ATTN_VIZ_H */

@@ -471,7 +471,8 @@ ATTN_API attn_status attn_sdpa_merge(attn_ctx *ctx, const attn_cview *outs, cons
 
 enum { /* attn_rope_args.flags */
     ATTN_ROPE_INTERLEAVED = 1, /* pairs (2i, 2i+1); else halves (i, i + rotary_dim/2) */
-    ATTN_ROPE_INVERSE = 2      /* rotate back: the gradient of the rotation */
+    ATTN_ROPE_INVERSE = 2,     /* rotate back: the gradient of the rotation */
+    ATTN_ROPE_YARN_EXACT = 4   /* YARN: correction range not rounded to whole dimensions (gpt-oss) */
 };
 
 enum { /* attn_rope_args.scaling */

@@ -33,6 +33,22 @@ static double query_dot_key(const attn_problem *p, const attn_entry *e, int64_t 
     return dot * kv_scale(p, e, &p->a.key_scale, g, j);
 }
 
+double attn_ref_finish_score(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, int64_t j, double dot)
+{
+    const attn_mask *m = &p->a.mask;
+    double s = p->scale * dot;
+    if (p->a.softcap > 0)
+        s = p->a.softcap * tanh(s / p->a.softcap);
+    int64_t distance = j - (i + e->bias_offset);
+    if (m->alibi_slopes)
+        s -= (double)m->alibi_slopes[h] * fabs((double)distance);
+    if (m->relative) {
+        int64_t column = distance < -m->rel_left ? -m->rel_left : distance > m->rel_right ? m->rel_right : distance;
+        s += (double)m->relative[h * m->relative_stride + column + m->rel_left];
+    }
+    return s;
+}
+
 bool attn_ref_score(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, int64_t j, double *score)
 {
     const attn_mask *m = &p->a.mask;
@@ -44,17 +60,7 @@ bool attn_ref_score(const attn_problem *p, const attn_entry *e, int64_t h, int64
         if (bias == -INFINITY)
             return false;
     }
-    double s = p->scale * query_dot_key(p, e, h, i, j);
-    if (p->a.softcap > 0)
-        s = p->a.softcap * tanh(s / p->a.softcap);
-    int64_t distance = j - (i + e->bias_offset);
-    if (m->alibi_slopes)
-        s -= (double)m->alibi_slopes[h] * fabs((double)distance);
-    if (m->relative) {
-        int64_t column = distance < -m->rel_left ? -m->rel_left : distance > m->rel_right ? m->rel_right : distance;
-        s += (double)m->relative[h * m->relative_stride + column + m->rel_left];
-    }
-    *score = s + bias;
+    *score = attn_ref_finish_score(p, e, h, i, j, query_dot_key(p, e, h, i, j)) + bias;
     return true;
 }
 
@@ -67,7 +73,7 @@ static void row_max_sum(const attn_problem *p, const attn_entry *e, int64_t h, i
     *max = p->a.sinks ? (double)p->a.sinks[h] : -INFINITY;
     for (int64_t j = lo; j < hi; j++)
         if (attn_ref_score(p, e, h, i, j, &s) && !(s <= *max))
-            *max = s; /* a NaN score makes the maximum NaN and keeps it so */
+            *max = s; /* a NaN score may pass here: the sum is then NaN */
     *sum = p->a.sinks ? exp((double)p->a.sinks[h] - *max) : 0;
     if (*max == -INFINITY) {
         *sum = 0;

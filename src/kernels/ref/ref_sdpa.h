@@ -9,6 +9,9 @@
  * then not read). lo <= j < hi of attn_row_range is the caller's part. */
 bool attn_ref_score(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, int64_t j, double *score);
 
+/* The score of a pair from its dot product: scale, softcap, ALiBi and relative table; the bias is the caller's part. */
+double attn_ref_finish_score(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, int64_t j, double dot);
+
 /* Log-sum-exp of row i of head h, the sink included; -inf when the row sees nothing. */
 double attn_ref_row_lse(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i);
 

@@ -1,0 +1,207 @@
+/* Looking in: rows, top-k, key mass and row statistics against the reference scores and against each other. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include "kernels/ref/ref_sdpa.h"
+#include "ops/sdpa/validate.h"
+#include "properties/random_problem.h"
+
+#define N_PROBLEMS 400
+
+static attn_ctx *ctx;
+
+static int make_ctx(void **state)
+{
+    (void)state;
+    return attn_ctx_create(NULL, &ctx) != ATTN_OK;
+}
+static int drop_ctx(void **state)
+{
+    (void)state;
+    attn_ctx_destroy(ctx);
+    return 0;
+}
+
+/* All weights of a problem by the reference, [batch, heads, seq_q, seq_kv] doubles; lse in double. */
+static double *reference_weights(const attn_sdpa_args *args)
+{
+    attn_problem p;
+    assert_int_equal(attn_sdpa_validate(ctx, args, ATTN_NEED_ALL, &p), ATTN_OK);
+    double *w = calloc((size_t)(p.batch * p.n_heads * p.seq_q * p.seq_kv), sizeof *w);
+    for (int64_t s = 0; s < p.n_entries; s++) {
+        attn_entry e = attn_problem_entry(&p, s);
+        for (int64_t h = 0; h < p.n_heads; h++)
+            for (int64_t i = 0; i < e.q_count; i++) {
+                int64_t lo, hi;
+                double lse = attn_ref_row_lse(&p, &e, h, i), score;
+                attn_row_range(&p, &e, i, &lo, &hi);
+                for (int64_t j = lo; j < hi; j++)
+                    if (attn_ref_score(&p, &e, h, i, j, &score))
+                        w[((e.batch * p.n_heads + h) * p.seq_q + e.q_begin + i) * p.seq_kv + e.k_begin + j] = exp(score - lse);
+            }
+    }
+    return w;
+}
+
+/* Weights come from an f32 lse of size L: relative error L * 2^-24, and up to 2^-23 more from rounding the result. */
+static double weight_bound(double lse)
+{
+    return (fabs(lse) + 4) * 0x1p-23;
+}
+
+static void one_problem(uint64_t seed)
+{
+    rng r = {seed};
+    random_problem made;
+    random_problem_make(&made, &r, 24);
+    attn_sdpa_args *a = &made.args;
+    assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
+    double *want = reference_weights(a);
+    int64_t B = a->query.shape[0], H = a->query.shape[1], nq = a->query.shape[2], nk = a->key.shape[2], n_rows = B * H * nq;
+    int64_t k = rng_range(&r, 1, 6);
+    const float *lse = a->lse;
+    double *w = calloc((size_t)(n_rows * nk), sizeof *w);
+    float *top = calloc((size_t)(n_rows * k), sizeof *top);
+    int64_t *key = calloc((size_t)(n_rows * k), sizeof *key);
+    attn_row_stat *stat = calloc((size_t)n_rows, sizeof *stat);
+    double *mass = calloc((size_t)(B * H * nk), sizeof *mass), *sum = calloc((size_t)(B * H * nk), sizeof *sum);
+    attn_view rows_view = attn_view_of(w, ATTN_F64, 1, 1, n_rows, nk), mass_view = attn_view_of(mass, ATTN_F64, B, H, nk, 1);
+    if (rng_chance(&r, 0.5))
+        a->lse = NULL; /* computed inside */
+    assert_int_equal(attn_sdpa_rows(ctx, a, NULL, n_rows, &rows_view), ATTN_OK);
+    assert_int_equal(attn_sdpa_topk(ctx, a, NULL, n_rows, k, key, top), ATTN_OK);
+    assert_int_equal(attn_sdpa_row_stats(ctx, a, NULL, n_rows, stat), ATTN_OK);
+    assert_int_equal(attn_sdpa_key_mass(ctx, a, &mass_view), ATTN_OK);
+    for (int64_t row = 0; row < n_rows; row++) {
+        const double *x = w + row * nk, *y = want + row * nk;
+        double entropy = 0, total = 0;
+        for (int64_t j = 0; j < nk; j++) {
+            if (x[j] != y[j] && !(fabs(x[j] - y[j]) <= weight_bound(lse[row]) * y[j])) {
+                fprintf(stderr, "seed %llu row %lld key %lld: %.9g, reference %.9g\n", (unsigned long long)seed, (long long)row,
+                        (long long)j, x[j], y[j]);
+                fail();
+            }
+            total += x[j];
+            entropy -= x[j] > 0 ? x[j] * log(x[j]) : 0;
+            sum[row / nq * nk + j] += x[j];
+        }
+        assert_true(fabs(stat[row].key_weight - total) <= 1e-12 * (double)nk);
+        assert_true(fabs(stat[row].entropy - entropy) <= 1e-12 * (double)nk);
+        for (int64_t n = 0; n < k; n++) { /* the n-th choice: not below any key that is not chosen before it */
+            int64_t at = key[row * k + n];
+            if (at < 0) {
+                assert_true(top[row * k + n] == 0);
+                continue;
+            }
+            assert_true(top[row * k + n] == (float)x[at]);
+            for (int64_t j = 0; j < nk; j++) {
+                bool before = false;
+                for (int64_t m = 0; m < n; m++)
+                    before |= key[row * k + m] == j;
+                if (!before && j != at)
+                    assert_true((float)x[j] < (float)x[at] || ((float)x[j] == (float)x[at] && (j > at || x[j] == 0)));
+            }
+        }
+        if (stat[row].max_key >= 0)
+            assert_true(stat[row].max_weight == x[stat[row].max_key] && (float)stat[row].max_weight == top[row * k]);
+    }
+    for (int64_t n = 0; n < B * H * nk; n++)
+        assert_true(fabs(mass[n] - sum[n]) <= 1e-12 * (double)nq);
+    free(want), free(w), free(top), free(key), free(stat), free(mass), free(sum);
+    random_problem_free(&made);
+}
+
+static void against_reference(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= N_PROBLEMS; seed++)
+        one_problem(seed);
+}
+
+static void mass_parts_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    int64_t n = 1500, d = 8;
+    rng r = {7};
+    random_problem made;
+    memset(&made, 0, sizeof made);
+    ATTN_ARGS_INIT(&made.args);
+    made.args.query = problem_floats(&made, &r, 1, 2, n, d, 1);
+    made.args.key = problem_floats(&made, &r, 1, 1, n, d, 1);
+    made.args.mask.flags = ATTN_MASK_CAUSAL;
+    double *mass[4], total = 0;
+    for (int t = 0; t < 4; t++) {
+        attn_ctx_options options;
+        attn_ctx *other;
+        ATTN_ARGS_INIT(&options);
+        options.n_threads = t == 3 ? 8 : t + 1;
+        assert_int_equal(attn_ctx_create(&options, &other), ATTN_OK);
+        mass[t] = problem_memory(&made, (size_t)(2 * n) * sizeof(double));
+        attn_view view = attn_view_of(mass[t], ATTN_F64, 1, 2, n, 1);
+        assert_int_equal(attn_sdpa_key_mass(other, &made.args, &view), ATTN_OK);
+        attn_ctx_destroy(other);
+        assert_memory_equal(mass[0], mass[t], (size_t)(2 * n) * sizeof(double));
+    }
+    for (int64_t j = 0; j < 2 * n; j++)
+        total += mass[0][j];
+    assert_true(fabs(total - 2 * (double)n) < 1e-9 * (double)n); /* each row's weights sum to 1 */
+    random_problem_free(&made);
+}
+
+static void nan_goes_last_in_topk(void **state)
+{
+    (void)state;
+    float query[1] = {1}, key[4] = {1, NAN, 3, 2}, lse = 3.5f, weights[4];
+    int64_t indices[4];
+    attn_sdpa_args a;
+    ATTN_ARGS_INIT(&a);
+    a.query = attn_cview_of(query, ATTN_F32, 1, 1, 1, 1);
+    a.key = attn_cview_of(key, ATTN_F32, 1, 1, 4, 1);
+    a.lse = &lse;
+    assert_int_equal(attn_sdpa_topk(ctx, &a, NULL, 1, 4, indices, weights), ATTN_OK);
+    assert_int_equal(indices[0], 2);
+    assert_int_equal(indices[1], 3);
+    assert_int_equal(indices[2], 0);
+    assert_int_equal(indices[3], 1);
+    assert_true(isnan(weights[3]));
+}
+
+static void bad_arguments_name_the_field(void **state)
+{
+    (void)state;
+    float query[4] = {0}, key[4] = {0}, weights[4];
+    double mass[4];
+    int64_t indices[4];
+    attn_row_stat stat;
+    attn_sdpa_args a;
+    ATTN_ARGS_INIT(&a);
+    a.query = attn_cview_of(query, ATTN_F32, 1, 1, 1, 4);
+    a.key = attn_cview_of(key, ATTN_F32, 1, 1, 1, 4);
+    attn_row row = {0, 1, 0};
+    attn_view view = attn_view_of(weights, ATTN_F32, 1, 1, 1, 1), mass_view = attn_view_of(mass, ATTN_F64, 1, 1, 2, 1);
+    assert_int_equal(attn_sdpa_rows(ctx, &a, &row, 1, &view), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_ctx_error(ctx), "rows[0].head is 1"));
+    assert_int_equal(attn_sdpa_rows(ctx, &a, NULL, 2, &view), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_ctx_error(ctx), "n_rows is 2"));
+    row.head = 0;
+    assert_int_equal(attn_sdpa_topk(ctx, &a, &row, 1, -1, indices, weights), ATTN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(attn_sdpa_topk(ctx, &a, &row, 1, 2, NULL, weights), ATTN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(attn_sdpa_row_stats(ctx, &a, &row, 1, NULL), ATTN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(attn_sdpa_row_stats(ctx, &a, &row, -1, &stat), ATTN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(attn_sdpa_key_mass(ctx, &a, &mass_view), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_ctx_error(ctx), "mass.shape"));
+    assert_int_equal(attn_sdpa_rows(NULL, &a, &row, 1, &view), ATTN_ERR_INVALID_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(against_reference),     cmocka_unit_test(mass_parts_do_not_depend_on_threads),
+        cmocka_unit_test(nan_goes_last_in_topk), cmocka_unit_test(bad_arguments_name_the_field),
+    };
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
+}

@@ -1,0 +1,22 @@
+"""Exact, linear-memory attention on CPUs: a thin layer over libattn.
+
+>>> import attn, numpy as np
+>>> q = k = v = np.random.randn(1, 8, 128, 64).astype(np.float32)
+>>> out = attn.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+NumPy, PyTorch, JAX and DLPack arrays go in and come out without copies; float32, float64, float16, bfloat16.
+`python -m attn info` says what is in use.
+"""
+from .cache import KVCache, decode
+from .context import Context, default_context, set_default
+from .errors import (AttnError, Cancelled, FileError, FormatError, InvalidArgument, OutOfMemory, Unsupported,
+                     WorkspaceTooSmall)
+from .library import lib as _lib
+from .operator import (Call, Gradients, attention, attention_backward, key_mass, merge, prepare, row_stats, rows,
+                       scaled_dot_product_attention, topk)
+from .rotary import rope
+
+__version__ = _lib.attn_version().decode()
+__all__ = ["AttnError", "Call", "Cancelled", "Context", "FileError", "FormatError", "Gradients", "InvalidArgument", "KVCache",
+           "OutOfMemory", "Unsupported", "WorkspaceTooSmall", "attention", "attention_backward", "decode", "default_context",
+           "key_mass", "merge", "prepare", "rope", "row_stats", "rows", "scaled_dot_product_attention", "set_default", "topk"]

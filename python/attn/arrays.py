@@ -1,0 +1,239 @@
+"""Arrays of NumPy, PyTorch, DLPack (JAX and others) and the buffer protocol as views: address, dtype, shape, strides.
+
+Nothing is copied. bfloat16 is ml_dtypes.bfloat16, torch.bfloat16 or, in NumPy alone, uint16 holding the bits.
+"""
+import ctypes
+import sys
+
+import numpy as np
+
+from . import library
+from .errors import InvalidArgument, Unsupported
+
+_NUMPY_CODES = {np.dtype(np.float32): library.F32, np.dtype(np.float64): library.F64, np.dtype(np.uint16): library.BF16,
+                np.dtype(np.float16): library.F16, np.dtype(np.int8): library.I8, np.dtype(np.bool_): library.BOOL,
+                np.dtype(np.uint8): library.BOOL}
+_ITEM_SIZES = {library.F32: 4, library.F64: 8, library.BF16: 2, library.F16: 2, library.I8: 1, library.BOOL: 1}
+_TORCH_CODES = {"torch.float32": library.F32, "torch.float64": library.F64, "torch.bfloat16": library.BF16,
+                "torch.float16": library.F16, "torch.int8": library.I8, "torch.bool": library.BOOL,
+                "torch.uint8": library.BOOL}
+_TORCH_NAMES = {library.F32: "float32", library.F64: "float64", library.BF16: "bfloat16", library.F16: "float16"}
+_DLPACK_CODES = {(2, 32): library.F32, (2, 64): library.F64, (4, 16): library.BF16, (2, 16): library.F16,
+                 (0, 8): library.I8, (6, 8): library.BOOL, (1, 8): library.BOOL}
+
+
+class Array:
+    """A borrowed array. `owner` keeps it alive; `kind` is "numpy", "torch", "jax" or "dlpack"."""
+
+    __slots__ = ("data", "code", "shape", "strides", "writable", "owner", "kind", "dtype")
+
+    def __init__(self, data, code, shape, strides, writable, owner, kind, dtype=None):
+        self.data, self.code, self.shape, self.strides = data, code, shape, strides
+        self.writable, self.owner, self.kind, self.dtype = writable, owner, kind, dtype
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    @property
+    def base_dtype(self):
+        return library.F64 if self.code == library.F64 else library.F32
+
+    def padded(self, ndim=4):
+        """The same array with leading axes of extent 1."""
+        missing = ndim - len(self.shape)
+        if missing == 0:
+            return self
+        if missing < 0:
+            raise InvalidArgument("an array of shape %s has more than %d axes" % (self.shape, ndim))
+        return Array(self.data, self.code, (1,) * missing + self.shape, (0,) * missing + self.strides, self.writable,
+                     self.owner, self.kind, self.dtype)
+
+    def broadcast(self, shape):
+        """The same data seen with a larger shape: an axis of extent 1 repeats with stride 0."""
+        array = self.padded(len(shape))
+        strides = []
+        for have, want, stride in zip(array.shape, shape, array.strides):
+            if have != want and have != 1:
+                raise InvalidArgument("shape %s does not broadcast to %s" % (self.shape, tuple(shape)))
+            strides.append(stride if have == want else 0)
+        return Array(array.data, array.code, tuple(shape), tuple(strides), False, array.owner, array.kind, array.dtype)
+
+    def fill(self, view):
+        """Writes this array (4 axes) into a ctypes View."""
+        view.data = self.data or None
+        view.dtype = self.code
+        view.shape[:] = self.shape
+        view.stride[:] = self.strides
+
+
+def _bfloat16():
+    module = sys.modules.get("ml_dtypes")
+    return np.dtype(module.bfloat16) if module else None
+
+
+def _numpy_code(dtype, name):
+    code = _NUMPY_CODES.get(dtype)
+    if code is None:
+        if dtype.name == "bfloat16":
+            _NUMPY_CODES[dtype] = library.BF16
+            return library.BF16
+        raise Unsupported("%s has dtype %s; float32, float64, float16, bfloat16, int8 and bool are known" % (name, dtype))
+    return code
+
+
+def _header_offset():
+    """Where a NumPy array object keeps its data pointer, or None where that cannot be confirmed.
+
+    The pointer is the first field behind the object's header (PyArrayObject_fields.data, part of NumPy's C ABI). Reading
+    it costs a tenth of what array.ctypes.data costs; it is checked here on arrays whose address is known otherwise."""
+    if sys.implementation.name != "cpython":
+        return None
+    offset = object.__basicsize__
+    for probe in (np.zeros(3, np.float32), np.zeros((4, 5), np.float64)[1:, 2:], np.zeros((2, 2), np.int8).T):
+        if ctypes.c_void_p.from_address(id(probe) + offset).value != probe.ctypes.data:
+            return None
+    return offset
+
+
+_OFFSET = _header_offset()
+_pointer_at = ctypes.c_void_p.from_address
+
+
+def address(array):
+    """The address of a NumPy array's first element."""
+    if _OFFSET is None:
+        return array.ctypes.data
+    return _pointer_at(id(array) + _OFFSET).value
+
+
+def from_numpy(array, name="array"):
+    code = _numpy_code(array.dtype, name)
+    size = _ITEM_SIZES[code]
+    strides = array.strides
+    for stride in strides:
+        if stride % size:
+            raise InvalidArgument("%s has a stride of %d bytes, which is no multiple of its item size %d"
+                                  % (name, stride, size))
+    return Array(address(array), code, array.shape, tuple(s // size for s in strides), array.flags.writeable, array,
+                 "numpy", array.dtype)
+
+
+def _from_torch(tensor, name):
+    if tensor.device.type != "cpu":
+        raise Unsupported("%s is on %s; only CPU tensors are served" % (name, tensor.device))
+    if tensor.layout != sys.modules["torch"].strided:
+        raise Unsupported("%s has layout %s; only strided tensors are served" % (name, tensor.layout))
+    code = _TORCH_CODES.get(str(tensor.dtype))
+    if code is None:
+        raise Unsupported("%s has dtype %s" % (name, tensor.dtype))
+    return Array(tensor.data_ptr(), code, tuple(tensor.shape), tuple(tensor.stride()), True, tensor, "torch", tensor.dtype)
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.POINTER(_DLTensor), ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
+def _from_dlpack(source, name):
+    device = source.__dlpack_device__()
+    if device[0] != 1:
+        raise Unsupported("%s is on DLPack device %s; only the CPU is served" % (name, tuple(device)))
+    capsule = source.__dlpack__()
+    tensor = _capsule_pointer(capsule, b"dltensor").contents
+    code = _DLPACK_CODES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if code is None:
+        raise Unsupported("%s has DLPack type (code %d, %d bits, %d lanes)" % (name, tensor.code, tensor.bits, tensor.lanes))
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    if tensor.strides:
+        strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
+    else:
+        strides = contiguous_strides(shape)
+    kind = "jax" if type(source).__module__.split(".")[0] in ("jax", "jaxlib") else "dlpack"
+    # The unconsumed capsule frees the tensor when it goes, so it is kept with the source.
+    return Array((tensor.data or 0) + tensor.byte_offset, code, shape, strides, kind != "jax", (source, capsule), kind)
+
+
+def contiguous_strides(shape):
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def borrow(source, name="array"):
+    """An Array over anything array-like, without copying. name is used in messages."""
+    if isinstance(source, np.ndarray):
+        return from_numpy(source, name)
+    if isinstance(source, Array):
+        return source
+    if type(source).__module__.startswith("torch") and hasattr(source, "data_ptr"):
+        return _from_torch(source, name)
+    if hasattr(source, "__dlpack__"):
+        return _from_dlpack(source, name)
+    if hasattr(source, "__array_interface__"):
+        return from_numpy(np.asarray(source), name)
+    try:
+        return from_numpy(np.asarray(memoryview(source)), name)
+    except TypeError:
+        raise InvalidArgument("%s is a %s, which is no array (NumPy, PyTorch, DLPack or a buffer)"
+                              % (name, type(source).__name__)) from None
+
+
+def writable(source, name):
+    """borrow() for an output."""
+    array = borrow(source, name)
+    if not array.writable:
+        raise InvalidArgument("%s cannot be written to" % name)
+    return array
+
+
+def _numpy_dtype(like, code):
+    """The NumPy dtype for a code; bfloat16 follows `like`, else ml_dtypes where it is there, else uint16 bits."""
+    if like is not None and like.kind == "numpy" and like.code == code:
+        return like.dtype
+    if code == library.BF16:
+        return _bfloat16() or np.dtype(np.uint16)
+    return {library.F32: np.dtype(np.float32), library.F64: np.dtype(np.float64), library.F16: np.dtype(np.float16),
+            library.I8: np.dtype(np.int8)}[code]
+
+
+def empty(shape, like, code=None):
+    """A new array of like's library and, unless code says otherwise, its dtype. Returns (array for the user, Array)."""
+    code = like.code if code is None else code
+    if like.kind == "torch":
+        torch = sys.modules["torch"]
+        made = torch.empty(shape, dtype=getattr(torch, _TORCH_NAMES[code]))
+        return made, _from_torch(made, "out")
+    made = np.empty(shape, _numpy_dtype(like, code))
+    return made, from_numpy(made, "out")
+
+
+def finish(made, like):
+    """Hands a result to the user: a jax array where the inputs were jax arrays."""
+    if like.kind == "jax" and made is not None:
+        return sys.modules["jax"].numpy.asarray(made)
+    return made
+
+
+def integers(values, name, length=None):
+    """int64 array of a sequence (a copy unless it is one already)."""
+    array = np.ascontiguousarray(values, dtype=np.int64)
+    if array.ndim != 1 or (length is not None and array.shape[0] != length):
+        raise InvalidArgument("%s has shape %s, expected (%s,)" % (name, array.shape, "n" if length is None else length))
+    return array
+
+
+def floats(values, name, shape=None):
+    """Contiguous float32 array of a sequence (a copy unless it is one already)."""
+    array = np.ascontiguousarray(values, dtype=np.float32)
+    if shape is not None and array.shape != shape:
+        raise InvalidArgument("%s has shape %s, expected %s" % (name, array.shape, shape))
+    return array

@@ -1,0 +1,125 @@
+"""A cache of keys and values for decoding and chunked prefill."""
+from ctypes import byref
+
+import numpy as np
+
+from . import arrays, library
+from .arrays import borrow, empty, finish, integers
+from .context import default_context
+from .errors import InvalidArgument
+from .library import lib
+from .operator import _fill_common, _fill_mask, _four, _pointer, split_mask
+
+
+def decode(query, new_key, new_value, cache_key, cache_value, cache_len, *, new_len=None, block_table=None, ring=False,
+           cache_key_scale=None, cache_value_scale=None, prefix_key=None, prefix_value=None, mask=None, bias=None, scale=None,
+           softcap=0.0, sinks=None, causal=True, out=None, return_lse=False, context=None, **rules):
+    """Appends new_key and new_value to the cache arrays and attends with query to everything: one call.
+
+    query [batch, n_heads, n_new, head_dim]; new_key, new_value [batch, n_kv_heads, n_new, ...] (None: appended already);
+    cache arrays [batch, n_kv_heads, capacity, ...], or [n_blocks, n_kv_heads, block_size, ...] with block_table
+    [batch, blocks]; cache_len [batch]: tokens before this call (not changed). Returns out, or (out, lse).
+    """
+    q = _four(query, "query")
+    args = library.args_init(library.DecodeArgs)
+    kept = [q]
+    made, target = (out, arrays.writable(out, "out")) if out is not None else \
+        empty(q.shape[:3] + (borrow(cache_value, "cache_value").shape[3],), q)
+    for given, view, name in ((q, args.query, "query"), (new_key, args.new_key, "new_key"),
+                              (new_value, args.new_value, "new_value"), (cache_key, args.cache_key, "cache_key"),
+                              (cache_value, args.cache_value, "cache_value"),
+                              (cache_key_scale, args.cache_key_scale, "cache_key_scale"),
+                              (cache_value_scale, args.cache_value_scale, "cache_value_scale"),
+                              (prefix_key, args.prefix_key, "prefix_key"), (prefix_value, args.prefix_value, "prefix_value"),
+                              (target, args.out, "out")):
+        if given is not None:
+            array = arrays.writable(given, name) if name.startswith("cache") else _four(given, name)
+            kept.append(array)
+            array.padded().fill(view)
+    batch = q.shape[0]
+    lengths = integers(cache_len, "cache_len", batch)
+    kept.append(lengths)
+    args.cache_len = _pointer(lengths)
+    if new_len is not None:
+        counts = integers(new_len, "new_len", batch)
+        kept.append(counts)
+        args.new_len = _pointer(counts)
+    if block_table is not None:
+        table = np.ascontiguousarray(block_table, np.int32)
+        kept.append(table)
+        args.layout.block_table, args.layout.block_table_stride = _pointer(table), table.shape[1]
+    args.layout.ring = 1 if ring else 0
+    lse = None
+    if return_lse:
+        lse, lse_array = empty(q.shape[:3], q, q.base_dtype)
+        args.lse = lse_array.data
+    allow, float_mask = split_mask(mask)
+    _fill_mask(args.mask, kept, q.shape[1], batch, causal=causal, allow=allow, bias=float_mask if bias is None else bias,
+               **rules)
+    _fill_common(args, kept, q.shape[1], scale, softcap, sinks)
+    (context or default_context()).call(lib.attn_sdpa_decode, byref(args), None, 0)
+    return (finish(made, q), finish(lse, q)) if return_lse else finish(made, q)
+
+
+class KVCache:
+    """Keys and values of `batch` sequences, and how long each is.
+
+    capacity: tokens per sequence. dtype: float32, float64, float16, bfloat16 (ml_dtypes) or int8 (one float32 scale per
+    token and kv head). block_size: pages of so many tokens, handed out as sequences grow, from n_blocks (default: enough for
+    all). ring: keep the last `capacity` tokens only (the window must exclude older ones).
+    """
+
+    def __init__(self, batch, n_kv_heads, capacity, head_dim, value_dim=None, dtype=np.float32, block_size=None,
+                 n_blocks=None, ring=False):
+        value_dim = head_dim if value_dim is None else value_dim
+        self.capacity, self.ring, self.block_size = capacity, ring, block_size
+        self.lengths = np.zeros(batch, np.int64)
+        self.block_table = self._free = None
+        self.key_scale = self.value_scale = None
+        lead = (batch, n_kv_heads, capacity)
+        if block_size is not None:
+            per_sequence = -(-capacity // block_size)
+            n_blocks = batch * per_sequence if n_blocks is None else n_blocks
+            lead = (n_blocks, n_kv_heads, block_size)
+            self.block_table = np.full((batch, per_sequence), -1, np.int32)
+            self._free = list(range(n_blocks - 1, -1, -1))
+        self.key = np.zeros(lead + (head_dim,), dtype)
+        self.value = np.zeros(lead + (value_dim,), dtype)
+        if self.key.dtype == np.int8:
+            self.key_scale, self.value_scale = np.zeros(lead + (1,), np.float32), np.zeros(lead + (1,), np.float32)
+
+    def _reserve(self, wanted):
+        """Gives each sequence the pages it needs to reach the wanted lengths."""
+        for b, length in enumerate(wanted):
+            for page in range(-(-int(length) // self.block_size)):
+                if page >= self.block_table.shape[1]:
+                    raise InvalidArgument("sequence %d would have %d tokens; the capacity is %d" % (b, length, self.capacity))
+                if self.block_table[b, page] < 0:
+                    if not self._free:
+                        raise InvalidArgument("no free block for sequence %d at token %d" % (b, page * self.block_size))
+                    self.block_table[b, page] = self._free.pop()
+
+    def decode(self, query, new_key, new_value, *, new_len=None, **rules):
+        """Appends and attends (see decode()); on success the sequences are longer by new_len (default: all of n_new)."""
+        n_new = borrow(new_key, "new_key").shape[2]
+        added = np.full(len(self.lengths), n_new, np.int64) if new_len is None else integers(new_len, "new_len", len(self.lengths))
+        if self.block_table is not None:
+            self._reserve(self.lengths + added)
+        result = decode(query, new_key, new_value, self.key, self.value, self.lengths, new_len=new_len,
+                        block_table=self.block_table, ring=self.ring, cache_key_scale=self.key_scale,
+                        cache_value_scale=self.value_scale, **rules)
+        self.lengths += added
+        return result
+
+    def truncate(self, length, sequence=None):
+        """Forgets everything behind `length` tokens of one sequence or of all."""
+        chosen = range(len(self.lengths)) if sequence is None else [sequence]
+        for b in chosen:
+            if not 0 <= length <= self.lengths[b]:
+                raise InvalidArgument("length is %d; sequence %d has %d tokens" % (length, b, self.lengths[b]))
+            self.lengths[b] = length
+            if self.block_table is not None:
+                for page in range(-(-length // self.block_size), self.block_table.shape[1]):
+                    if self.block_table[b, page] >= 0:
+                        self._free.append(int(self.block_table[b, page]))
+                        self.block_table[b, page] = -1

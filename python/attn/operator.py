@@ -1,0 +1,462 @@
+"""The attention operator: forward, backward, and what attention read.
+
+Arrays are [batch, heads, seq, dim]; the rules (masks, offsets, windows, types) are those of include/attn/attn.h.
+"""
+import ctypes
+import math
+from ctypes import byref
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from . import arrays, library
+from .arrays import borrow, empty, finish, floats, integers, writable
+from .context import default_context
+from .errors import InvalidArgument, Unsupported
+from .library import lib
+
+
+def _pointer(array):
+    return array.ctypes.data if array.size else None
+
+
+def _four(source, name):
+    array = borrow(source, name)
+    if array.ndim != 4:
+        raise InvalidArgument("%s has shape %s; [batch, heads, seq, dim] is expected" % (name, array.shape))
+    return array
+
+
+def _fill_mask(mask, kept, n_heads, n_groups, *, causal=False, window=None, query_offset=None, kv_len=None, q_len=None,
+               cu_seqlens_q=None, cu_seqlens_k=None, allow=None, bias=None, alibi_slopes=None, bias_offset=0,
+               relative=None, relative_left=0):
+    """Fills an attn_mask. kept collects the arrays that must outlive the call."""
+    def keep(array):
+        kept.append(array)
+        return _pointer(array)
+
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        if cu_seqlens_q is None or cu_seqlens_k is None:
+            raise InvalidArgument("cu_seqlens_q and cu_seqlens_k go together")
+        starts_q, starts_k = integers(cu_seqlens_q, "cu_seqlens_q"), integers(cu_seqlens_k, "cu_seqlens_k")
+        if len(starts_q) != len(starts_k) or len(starts_q) == 0:
+            raise InvalidArgument("cu_seqlens_q has %d entries, cu_seqlens_k %d" % (len(starts_q), len(starts_k)))
+        mask.cu_seqlens_q, mask.cu_seqlens_k = keep(starts_q), keep(starts_k)
+        mask.n_segments = n_groups = len(starts_q) - 1
+    if causal:
+        mask.flags |= library.MASK_CAUSAL
+    if window is not None:
+        mask.flags |= library.MASK_WINDOW
+        mask.left, mask.right = window
+    if query_offset is not None:
+        mask.flags |= library.MASK_OFFSET
+        if isinstance(query_offset, int):
+            mask.query_offset = query_offset
+        else:
+            mask.query_offsets = keep(integers(query_offset, "query_offset", n_groups))
+    if kv_len is not None:
+        mask.kv_len = keep(integers(kv_len, "kv_len", n_groups))
+    if q_len is not None:
+        mask.q_len = keep(integers(q_len, "q_len", n_groups))
+    for name, given, view in (("allow", allow, mask.allow), ("bias", bias, mask.bias)):
+        if given is not None:
+            array = borrow(given, name)
+            kept.append(array)
+            array.padded().fill(view)
+    if alibi_slopes is not None:
+        mask.alibi_slopes = keep(floats(alibi_slopes, "alibi_slopes", (n_heads,)))
+    if relative is not None:
+        table = floats(relative, "relative")
+        if table.ndim != 2 or table.shape[0] not in (1, n_heads) or not 0 <= relative_left < table.shape[1]:
+            raise InvalidArgument("relative has shape %s and relative_left is %d; [%d or 1, left + right + 1] is expected"
+                                  % (table.shape, relative_left, n_heads))
+        mask.relative = keep(table)
+        mask.relative_stride = table.shape[1] if table.shape[0] > 1 else 0
+        mask.rel_left, mask.rel_right = relative_left, table.shape[1] - 1 - relative_left
+    if isinstance(bias_offset, int):
+        mask.bias_offset = bias_offset
+    else:
+        mask.bias_offsets = keep(integers(bias_offset, "bias_offset", n_groups))
+
+
+def _fill_common(args, kept, n_heads, scale, softcap, sinks):
+    if scale is not None:
+        args.scale = scale
+        args.flags |= library.SCALE_GIVEN
+    args.softcap = softcap
+    if sinks is not None:
+        array = floats(sinks, "sinks", (n_heads,))
+        kept.append(array)
+        args.sinks = _pointer(array)
+
+
+def split_mask(mask):
+    """A boolean mask as (mask, None), a float mask as (None, mask)."""
+    if mask is None:
+        return None, None
+    array = borrow(mask, "mask")
+    return (array, None) if array.code == library.BOOL else (None, array)
+
+
+class Call:
+    """One forward call, prepared: calling it again runs it on the arrays as they then are.
+
+    out and lse are the arrays that it writes. Made by prepare(); running it costs one C call.
+    """
+
+    __slots__ = ("args", "context", "out", "lse", "query", "lse_array", "_kept", "_reference")
+
+    def __init__(self, query, key, value, *, mask=None, bias=None, scale=None, softcap=0.0, sinks=None, block_table=None,
+                 ring=False, seq_kv=None, key_scale=None, value_scale=None, dropout_p=0.0, dropout_seed=0, keep=None,
+                 out=None, return_lse=True, context=None, **rules):
+        self.args = args = library.args_init(library.SdpaArgs)
+        self._kept = kept = []
+        self._reference = byref(args)
+        self.context = context or default_context()
+        q, k, v = _four(query, "query"), _four(key, "key"), _four(value, "value")
+        self.query = q
+        allow, float_mask = split_mask(mask)
+        if float_mask is not None and bias is not None:
+            raise InvalidArgument("mask is a float mask and bias is given too; add them")
+        made = None
+        if out is None:
+            made, target = empty(q.shape[:3] + v.shape[3:], q)
+        else:
+            made, target = out, writable(out, "out")
+        for array, view in ((q, args.query), (k, args.key), (v, args.value), (target.padded(), args.out)):
+            kept.append(array)
+            array.fill(view)
+        self.out = made
+        self.lse = self.lse_array = None
+        if return_lse:
+            self.lse, self.lse_array = empty(q.shape[:3], q, q.base_dtype)
+            args.lse = self.lse_array.data
+        _fill_mask(args.mask, kept, q.shape[1], q.shape[0], allow=allow, bias=float_mask if bias is None else bias, **rules)
+        _fill_common(args, kept, q.shape[1], scale, softcap, sinks)
+        self._fill_layout(block_table, ring, seq_kv, key_scale, value_scale)
+        args.dropout_p, args.dropout_seed = dropout_p, dropout_seed
+        if keep is not None:
+            array = borrow(keep, "keep")
+            kept.append(array)
+            array.padded().fill(args.keep)
+
+    def _fill_layout(self, block_table, ring, seq_kv, key_scale, value_scale):
+        layout = self.args.layout
+        if block_table is not None:
+            table = np.ascontiguousarray(block_table, np.int32)
+            if table.ndim != 2:
+                raise InvalidArgument("block_table has shape %s; [batch, blocks] is expected" % (table.shape,))
+            self._kept.append(table)
+            layout.block_table, layout.block_table_stride = _pointer(table), table.shape[1]
+        layout.ring = 1 if ring else 0
+        layout.seq_kv = seq_kv or 0
+        for name, given, view in (("key_scale", key_scale, self.args.key_scale),
+                                  ("value_scale", value_scale, self.args.value_scale)):
+            if given is not None:
+                array = borrow(given, name)
+                self._kept.append(array)
+                array.padded().fill(view)
+
+    def __call__(self):
+        """Runs the call; returns out, or (out, lse) where lse was asked for."""
+        self.context.call(lib.attn_sdpa_forward, self._reference, None, 0)
+        return self.out if self.lse is None else (self.out, self.lse)
+
+    def describe(self):
+        """What the library will do: a dict of kernel, tile, tasks, splits, threads and workspace."""
+        plan = library.args_init(library.SdpaPlan)
+        self.context.call(lib.attn_sdpa_describe, self._reference, byref(plan))
+        found = {name: getattr(plan, name) for name, _ in plan._fields_ if name not in ("struct_size", "reserved")}
+        return {name: v.decode() if isinstance(v, bytes) else v for name, v in found.items()}
+
+
+def prepare(query, key, value, **rules) -> Call:
+    """A Call for attention() with these arguments: run it many times at the cost of one C call each."""
+    return Call(query, key, value, **rules)
+
+
+def attention(query, key, value, *, return_lse=False, **rules):
+    """out = softmax(scale * query key^T + mask) value, [batch, n_heads, seq_q, value_dim].
+
+    query [batch, n_heads, seq_q, head_dim]; key [batch, n_kv_heads, seq_kv, head_dim]; value [.., value_dim]; n_heads is a
+    multiple of n_kv_heads. float32, float64, float16 or bfloat16, any strides. Keywords, all of which intersect:
+
+    causal, window=(left, right), query_offset (an int or one per batch entry; needed for causal and window where
+    seq_q != seq_kv), kv_len, q_len, cu_seqlens_q and cu_seqlens_k (packed), mask (boolean: True admits; float: added),
+    bias (a float mask beside a boolean one), alibi_slopes [n_heads], bias_offset, relative [n_heads or 1, left + right + 1]
+    with relative_left, scale (None: 1/sqrt(head_dim)), softcap, sinks [n_heads], dropout_p with dropout_seed or keep,
+    block_table or ring with seq_kv, key_scale and value_scale (int8 keys and values), out (written in place), context.
+
+    return_lse: also the log-sum-exp of each row, [batch, n_heads, seq_q]. A row that sees no key is 0, its lse -inf.
+    Raises InvalidArgument (naming field and value), Unsupported, OutOfMemory.
+    """
+    call = Call(query, key, value, return_lse=return_lse, **rules)
+    call()
+    out = finish(call.out, call.query)
+    return (out, finish(call.lse, call.query)) if return_lse else out
+
+
+class Gradients(NamedTuple):
+    """What attention_backward returns; None where not asked for."""
+
+    query: Any
+    key: Any
+    value: Any
+    bias: Any = None
+    relative: Any = None
+    sinks: Any = None
+
+
+def attention_backward(d_out, query, key, value, out, lse, *, d_lse=None, want_bias=False, want_relative=False,
+                       want_sinks=False, context=None, **rules) -> Gradients:
+    """Gradients of attention() for a loss with d(loss)/d(out) = d_out (and d(loss)/d(lse) = d_lse).
+
+    out and lse are what attention(..., return_lse=True) returned for the same arguments. The gradients of key and value
+    are summed over the query heads that share them, that of bias over the axes in which it was broadcast.
+    """
+    call = Call(query, key, value, out=out, return_lse=False, context=context, **rules)
+    q = call.query
+    lse_array = borrow(lse, "lse")
+    if lse_array.shape != q.shape[:3] or lse_array.code != q.base_dtype \
+            or lse_array.strides != arrays.contiguous_strides(lse_array.shape):
+        raise InvalidArgument("lse must be contiguous, of shape %s and float32 (float64 with a float64 query)" % (q.shape[:3],))
+    call.args.lse = lse_array.data
+    args = library.args_init(library.SdpaBackwardArgs)
+    args.forward = ctypes.pointer(call.args)
+    kept = [lse_array]
+
+    def gradient(array, view, code=None):
+        made, target = empty(array.shape, array, code)
+        kept.append(target)
+        target.padded().fill(view)
+        return made
+
+    incoming = _four(d_out, "d_out")
+    kept.append(incoming)
+    incoming.fill(args.d_out)
+    if d_lse is not None:
+        d_lse = np.ascontiguousarray(d_lse, np.float64 if q.code == library.F64 else np.float32)
+        if d_lse.shape != q.shape[:3]:
+            raise InvalidArgument("d_lse has shape %s, expected %s" % (d_lse.shape, q.shape[:3]))
+        kept.append(d_lse)
+        args.d_lse = _pointer(d_lse)
+    d_query = gradient(q, args.d_query)
+    d_key = gradient(_four(key, "key"), args.d_key)
+    d_value = gradient(_four(value, "value"), args.d_value)
+    d_bias = d_relative = d_sinks = None
+    if want_bias:
+        bias = rules.get("bias")
+        bias = borrow(bias, "bias") if bias is not None else split_mask(rules.get("mask"))[1]
+        if bias is None:
+            raise InvalidArgument("want_bias: there is no float mask")
+        d_bias = gradient(bias, args.d_bias, q.base_dtype)
+    if want_relative:
+        d_relative = np.empty_like(floats(rules.get("relative"), "relative"))
+        args.d_relative = _pointer(d_relative)
+    if want_sinks:
+        d_sinks = np.empty(q.shape[1], np.float32)
+        args.d_sinks = _pointer(d_sinks)
+    call.context.call(lib.attn_sdpa_backward, byref(args), None, 0)
+    return Gradients(*(finish(g, q) for g in (d_query, d_key, d_value, d_bias)), d_relative, d_sinks)
+
+
+# ---- PyTorch's operator ----------------------------------------------------------------------------
+def _heads_view(array):
+    """2, 3 or 4 axes as [batch, heads, seq, dim]; a third axis counts as heads, as in PyTorch."""
+    return array.padded(4)
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+                                 enable_gqa=False, *, return_lse=False, out=None, context=None, **rules):
+    """torch.nn.functional.scaled_dot_product_attention: its names and its rules.
+
+    query (..., heads, seq_q, head_dim), key and value (..., heads, seq_kv, ...); leading axes broadcast. attn_mask is
+    boolean (True admits) or float (added) and broadcasts to (..., heads, seq_q, seq_kv). is_causal is aligned top-left
+    whatever the lengths, and excludes attn_mask. Different numbers of heads need enable_gqa. A row that sees no key is 0.
+    Further keywords are those of attention(): query_offset (replaces top-left), window, softcap, sinks, alibi_slopes,
+    kv_len, q_len, cu_seqlens_q, cu_seqlens_k, dropout_seed, ...
+    """
+    q, k, v = borrow(query, "query"), borrow(key, "key"), borrow(value, "value")
+    for name, array in (("query", q), ("key", k), ("value", v)):
+        if array.ndim < 2:
+            raise InvalidArgument("%s has shape %s; at least (seq, dim) is expected" % (name, array.shape))
+    if is_causal and attn_mask is not None:
+        raise InvalidArgument("attn_mask and is_causal exclude each other, as in PyTorch; attention() takes both")
+    mask = borrow(attn_mask, "attn_mask") if attn_mask is not None else None
+    lead, gqa_heads = _leading_axes(q, k, v, enable_gqa)
+    if (is_causal or "window" in rules) and "query_offset" not in rules and "cu_seqlens_q" not in rules:
+        rules["query_offset"] = 0
+    rules.update(causal=is_causal, scale=scale, dropout_p=dropout_p, context=context)
+    ndim = max(len(lead) + 3, q.ndim)
+    shape = (lead + (gqa_heads[0],) if q.ndim > 2 or len(lead) else ()) + (q.shape[-2], v.shape[-1])
+    if max(q.ndim, k.ndim, v.ndim) == 2:
+        shape = shape[-2:]
+    made, target = (out, writable(out, "out")) if out is not None else empty(shape, q)
+    if target.shape != shape:
+        raise InvalidArgument("out has shape %s, expected %s" % (target.shape, shape))
+    lse_made, lse_target = empty(shape[:-1], q, q.base_dtype) if return_lse else (None, None)
+    full_lead = lead if len(lead) else ()
+    q = q.broadcast(full_lead + (gqa_heads[0],) + q.shape[-2:])
+    k = k.broadcast(full_lead + (gqa_heads[1],) + k.shape[-2:])
+    v = v.broadcast(full_lead + (gqa_heads[1],) + v.shape[-2:])
+    if mask is not None:
+        mask = mask.padded(max(mask.ndim, len(full_lead) + 3))
+        mask = mask.broadcast(tuple(full_lead) + mask.shape[-3:]) if len(full_lead) > 1 else mask
+    padded_out = target.padded(max(4, len(full_lead) + 3))
+    for index in np.ndindex(*full_lead[:-1]) if len(full_lead) > 1 else [()]:
+        call = Call(_slice(q, index), _slice(k, index), _slice(v, index), mask=None if mask is None else _slice(mask, index),
+                    out=_slice(padded_out, index), return_lse=return_lse, **rules)
+        call()
+        if return_lse:
+            np.asarray(lse_made).reshape(padded_out.shape[:-1])[index] = np.asarray(call.lse)
+    made, lse_made = finish(made, borrow(query)), finish(lse_made, borrow(query))
+    return (made, lse_made) if return_lse else made
+
+
+def _leading_axes(q, k, v, enable_gqa):
+    """The broadcast batch axes, and (query heads, kv heads)."""
+    def heads(array):
+        return array.shape[-3] if array.ndim > 2 else 1
+
+    try:
+        lead = np.broadcast_shapes(*(a.shape[:-3] for a in (q, k, v)))
+        if enable_gqa:
+            kv_heads = np.broadcast_shapes((heads(k),), (heads(v),))[0]
+            q_heads = heads(q)
+        else:
+            q_heads = kv_heads = np.broadcast_shapes((heads(q),), (heads(k),), (heads(v),))[0]
+    except ValueError:
+        raise InvalidArgument("shapes %s, %s, %s do not go together%s" % (
+            q.shape, k.shape, v.shape, "" if enable_gqa else " (different numbers of heads need enable_gqa)")) from None
+    return tuple(lead), (int(q_heads), int(kv_heads))
+
+
+def _slice(array, index):
+    """array[index] as an Array of four axes."""
+    offset = sum(i * s for i, s in zip(index, array.strides))
+    size = arrays._ITEM_SIZES[array.code]
+    rest = arrays.Array((array.data or 0) + offset * size, array.code, array.shape[len(index):], array.strides[len(index):],
+                        array.writable, array.owner, array.kind, array.dtype)
+    return rest.padded(4)
+
+
+# ---- Looking in ------------------------------------------------------------------------------------
+def _look(query, key, value, lse, rules):
+    """A Call whose value and out may be absent; lse, where given, saves a pass over the keys."""
+    stand_in = value
+    if value is None:
+        k = _four(key, "key")
+        stand_in = arrays.Array(0, k.code, k.shape[:3] + (0,), (0, 0, 0, 1), False, None, k.kind, k.dtype)
+    call = Call(query, key, stand_in, return_lse=False, **rules)
+    call.args.out.data = None
+    if value is None:
+        call.args.value = library.View()
+    if lse is not None:
+        array = borrow(lse, "lse")
+        if array.shape != call.query.shape[:3] or array.code != call.query.base_dtype \
+                or array.strides != arrays.contiguous_strides(array.shape):
+            raise InvalidArgument("lse must be contiguous, of shape %s and float32 (float64 with a float64 query)"
+                                  % (call.query.shape[:3],))
+        call._kept.append(array)
+        call.args.lse = array.data
+    return call
+
+
+def _row_array(which):
+    """[(batch, head, query), ...] as a contiguous int64 array that is an attn_row array too, and its length."""
+    array = np.ascontiguousarray(which, np.int64)
+    if array.ndim != 2 or array.shape[1] != 3:
+        raise InvalidArgument("rows has shape %s; [n, 3] (batch, head, query) is expected" % (array.shape,))
+    return array, ctypes.cast(array.ctypes.data, ctypes.POINTER(library.Row)), array.shape[0]
+
+
+def _all_or_some(which, call):
+    if which is None:
+        b, h, n, _ = call.query.shape
+        return None, None, b * h * n
+    return _row_array(which)
+
+
+def rows(query, key, which, *, value=None, lse=None, out=None, **rules):
+    """Attention weights of chosen rows: [n, seq_kv] for which = [(batch, head, query), ...]; no N x N matrix is made.
+
+    float32 (float64 with a float64 query). Weights are those before dropout; excluded pairs are 0. lse, where known from
+    attention(), saves a pass.
+    """
+    call = _look(query, key, value, lse, rules)
+    kept, pointer, n = _row_array(which)
+    n_keys = rules.get("seq_kv") or int(call.args.key.shape[2])
+    if out is None:
+        out = np.empty((n, n_keys), np.float64 if call.query.code == library.F64 else np.float32)
+    view = library.View()
+    writable(out, "out").padded().fill(view)
+    call.context.call(lib.attn_sdpa_rows, call._reference, pointer, n, byref(view))
+    return out
+
+
+def topk(query, key, k, *, rows=None, value=None, lse=None, **rules):
+    """The k most-weighted keys of chosen rows, descending: (indices [n, k] int64, weights [n, k] float32).
+
+    rows: [(batch, head, query), ...]; None: every row, and the results are [batch, heads, seq_q, k]. Rows with fewer than k
+    admitted keys end with index -1, weight 0.
+    """
+    call = _look(query, key, value, lse, rules)
+    kept, pointer, n = _all_or_some(rows, call)
+    shape = (n, k) if rows is not None else call.query.shape[:3] + (k,)
+    indices, weights = np.empty(shape, np.int64), np.empty(shape, np.float32)
+    call.context.call(lib.attn_sdpa_topk, call._reference, pointer, n, k, _pointer(indices), _pointer(weights))
+    return indices, weights
+
+
+def key_mass(query, key, *, value=None, lse=None, **rules):
+    """How much weight each key receives, summed over queries: [batch, heads, seq_kv]."""
+    call = _look(query, key, value, lse, rules)
+    b, h = call.query.shape[:2]
+    n_keys = rules.get("seq_kv") or int(call.args.key.shape[2])
+    mass = np.empty((b, h, n_keys, 1), np.float64 if call.query.code == library.F64 else np.float32)
+    view = library.View()
+    arrays.from_numpy(mass).fill(view)
+    call.context.call(lib.attn_sdpa_key_mass, call._reference, byref(view))
+    return mass[..., 0]
+
+
+ROW_STAT = np.dtype([("entropy", np.float64), ("mean_distance", np.float64), ("max_weight", np.float64),
+                     ("max_key", np.int64), ("key_weight", np.float64)])
+
+
+def row_stats(query, key, *, rows=None, value=None, lse=None, **rules):
+    """Statistics of chosen rows (None: every row, [batch, heads, seq_q]): a structured array with the fields entropy (nats),
+    mean_distance, max_weight, max_key (-1: no key) and key_weight (1 without a sink)."""
+    call = _look(query, key, value, lse, rules)
+    kept, pointer, n = _all_or_some(rows, call)
+    stats = np.empty((n,) if rows is not None else call.query.shape[:3], ROW_STAT)
+    call.context.call(lib.attn_sdpa_row_stats, call._reference, pointer, n,
+                      ctypes.cast(_pointer(stats), ctypes.POINTER(library.RowStat)))
+    return stats
+
+
+def merge(outs, lses, *, context=None):
+    """Combines partial results over disjoint key sets: (out, lse).
+
+    outs: arrays [batch, heads, seq, dim] of one shape and dtype; lses: arrays [batch, heads, seq]. A part with lse -inf is
+    neutral; all of them -inf gives 0 and -inf.
+    """
+    parts = [_four(o, "outs[%d]" % p) for p, o in enumerate(outs)]
+    if not parts or len(parts) != len(lses):
+        raise InvalidArgument("merge needs as many lses as outs, and at least one: %d, %d" % (len(parts), len(lses)))
+    dtype = np.float64 if parts[0].code == library.F64 else np.float32
+    shape = parts[0].shape
+    flat = [np.ascontiguousarray(l, dtype) for l in lses]
+    for p, l in enumerate(flat):
+        if l.shape != shape[:3]:
+            raise InvalidArgument("lses[%d] has shape %s, expected %s" % (p, l.shape, shape[:3]))
+    views = (library.View * len(parts))()
+    for part, view in zip(parts, views):
+        part.fill(view)
+    pointers = (ctypes.c_void_p * len(parts))(*[_pointer(l) for l in flat])
+    made, target = empty(shape, parts[0])
+    lse = np.empty(shape[:3], dtype)
+    out_view = library.View()
+    target.fill(out_view)
+    (context or default_context()).call(lib.attn_sdpa_merge, views, pointers, len(parts), byref(out_view), _pointer(lse))
+    return finish(made, parts[0]), lse

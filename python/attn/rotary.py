@@ -1,0 +1,54 @@
+"""Rotary position embedding (Su et al. 2021)."""
+from ctypes import byref
+
+import numpy as np
+
+from . import library
+from .arrays import borrow, empty, finish, floats, writable
+from .context import default_context
+from .errors import InvalidArgument
+from .library import lib
+
+
+def rope(x, *, rotary_dim=0, interleaved=False, inverse=False, base=0.0, position_offset=0, positions=None, scaling="plain",
+         factor=0.0, low_freq_factor=0.0, high_freq_factor=0.0, beta_fast=0.0, beta_slow=0.0, attention_factor=0.0,
+         original_length=0, cos_table=None, sin_table=None, out=None, context=None):
+    """Rotates pairs of each head's vector by position * frequency; x [batch, heads, seq, head_dim], same shape out.
+
+    Pairs are (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved; the first rotary_dim of head_dim turn (0: all of it).
+    positions: [seq] or [batch, seq], else position_offset + index. scaling: plain, linear, ntk, llama3, yarn. cos_table and
+    sin_table [rows, rotary_dim/2], row = position, replace base and scaling. inverse rotates back (the gradient).
+    out may be x itself.
+    """
+    source = borrow(x, "x")
+    if source.ndim != 4:
+        raise InvalidArgument("x has shape %s; [batch, heads, seq, head_dim] is expected" % (source.shape,))
+    if scaling not in library.ROPE_SCALING:
+        raise InvalidArgument("scaling is %r; known are %s" % (scaling, ", ".join(library.ROPE_SCALING)))
+    made, target = (out, writable(out, "out")) if out is not None else empty(source.shape, source)
+    args = library.args_init(library.RopeArgs)
+    source.fill(args.x)
+    target.fill(args.out)
+    args.rotary_dim = rotary_dim
+    args.flags = (library.ROPE_INTERLEAVED if interleaved else 0) | (library.ROPE_INVERSE if inverse else 0)
+    args.base, args.position_offset, args.scaling = base, position_offset, library.ROPE_SCALING[scaling]
+    args.factor, args.low_freq_factor, args.high_freq_factor = factor, low_freq_factor, high_freq_factor
+    args.beta_fast, args.beta_slow, args.attention_factor = beta_fast, beta_slow, attention_factor
+    args.original_length = original_length
+    if positions is not None:
+        positions = np.ascontiguousarray(positions, np.int64)
+        batch, seq = source.shape[0], source.shape[2]
+        if positions.shape not in ((seq,), (1, seq), (batch, seq)):
+            raise InvalidArgument("positions has shape %s, expected (%d,) or (%d, %d)" % (positions.shape, seq, batch, seq))
+        args.positions = positions.ctypes.data
+        args.positions_stride = seq if positions.ndim == 2 and positions.shape[0] > 1 else 0
+    if cos_table is not None or sin_table is not None:
+        half = (rotary_dim or source.shape[3]) // 2
+        tables = [floats(t, n) for t, n in ((cos_table, "cos_table"), (sin_table, "sin_table"))]
+        for table, name in zip(tables, ("cos_table", "sin_table")):
+            if table.ndim != 2 or table.shape[1] != half or table.shape != tables[0].shape:
+                raise InvalidArgument("%s has shape %s, expected [rows, %d]" % (name, table.shape, half))
+        args.cos_table, args.sin_table = tables[0].ctypes.data, tables[1].ctypes.data
+        args.table_rows = tables[0].shape[0]
+    (context or default_context()).call(lib.attn_rope, byref(args))
+    return finish(made, source)

@@ -1,0 +1,53 @@
+/* ref_backward.h - the gradient of attention written plainly, once: every gradient is a sum over admitted pairs of what
+ * one function says about a pair. Double precision, no tiling; serves every dtype, mask and option of attn/attn.h.
+ *
+ * With w_ij the weight, f_ij the dropout factor (0 or 1/(1-p); 1 without dropout), s_ij the score:
+ *
+ *     out_i = sum_j w_ij f_ij v_j
+ *     D_i   = <d_out_i, out_i>                             (Dao et al. 2022, appendix B.2, equation 4)
+ *     dS_ij = w_ij (f_ij <d_out_i, v_j> - D_i + d_lse_i)   the gradient of the score, and of anything added to it
+ *     dA_ij = dS_ij * scale * (1 - tanh^2)                 the gradient of <q_i, k_j>, through the softcap
+ *     d_query_i = sum_j dA_ij k_j       d_key_j = sum_i dA_ij q_i       d_value_j = sum_i w_ij f_ij d_out_i
+ *     d_bias = sum of dS_ij over the pairs that share an element        d_relative likewise
+ *     d_sinks[h] = sum_i exp(sinks[h] - lse_i) (d_lse_i - D_i)
+ *
+ * Each function below computes one element or row of a gradient alone, in a fixed order of pairs, and adds it to or
+ * stores it in the array: so any division of the rows among threads gives the same bits. */
+#ifndef ATTN_KERNELS_REF_BACKWARD_H
+#define ATTN_KERNELS_REF_BACKWARD_H
+
+#include "kernels/sdpa/bwd_problem.h"
+
+#define ATTN_REF_BIAS_BLOCK 64 /* keys of d_bias that one task sums at a time */
+
+/* What is known of a row before any pair is looked at. All other functions read an array of these, [batch, n_heads, seq_q]. */
+typedef struct attn_ref_row {
+    double lse;   /* forward's, or more exact (below); -inf: the row sees nothing, or is padding */
+    double delta; /* D_i - d_lse_i; D_i is 0 where no key is seen */
+} attn_ref_row;
+
+/* Fills rows of head h in batch entry b.
+ *
+ * An f32 lse is rounded: at |lse| = 2.8e6 by up to 1/8, which would scale the row's weights by as much as 13 %. Where it is
+ * large the row's own log-sum-exp is computed in double, and used if it rounds to about the lse given. (It need not: rows
+ * merged from several key sets carry the lse of all of them.) */
+void attn_ref_backward_rows(const attn_bwd_problem *g, int64_t b, int64_t h, attn_ref_row *rows);
+
+/* d_query[b, h, q, :]. acc: head_dim doubles of scratch. */
+void attn_ref_backward_query(const attn_bwd_problem *g, const attn_ref_row *rows, int64_t b, int64_t h, int64_t q, double *acc);
+
+/* d_key[b, kv_head, k, :] and d_value[b, kv_head, k, :], over all query heads of the group. acc: head_dim + value_dim
+ * doubles of scratch. */
+void attn_ref_backward_key(const attn_bwd_problem *g, const attn_ref_row *rows, int64_t b, int64_t kv_head, int64_t k,
+                           double *acc);
+
+/* Elements d_bias[b, h, q, k .. k + ATTN_REF_BIAS_BLOCK) (indices within d_bias, the block cut at its end). */
+void attn_ref_backward_bias(const attn_bwd_problem *g, const attn_ref_row *rows, int64_t b, int64_t h, int64_t q, int64_t k);
+
+/* d_relative[table * relative_stride + column]; with relative_stride 0 the only table is summed over all heads. */
+void attn_ref_backward_relative(const attn_bwd_problem *g, const attn_ref_row *rows, int64_t table, int64_t column);
+
+/* d_sinks[h]. */
+void attn_ref_backward_sink(const attn_bwd_problem *g, const attn_ref_row *rows, int64_t h);
+
+#endif

@@ -82,6 +82,10 @@ void cli_paragraph(const cli_term *term, int indent, const char *text);
 /** Prints a NUL-terminated text padded with spaces to `columns`; negative: on the left. */
 void cli_pad(const char *text, int columns);
 
+/** Prints UTF-8 text as it is, line feeds and tabs too, but with U+FFFD for other control
+ * characters, so that a model's text cannot drive the terminal. */
+void cli_print_safe(const char *text, size_t bytes);
+
 /** A bar of at most `columns` columns for a share 0..1, in eighths of a column (UTF-8, padded with
  * spaces). */
 void cli_bar(const cli_term *term, double share, int columns);

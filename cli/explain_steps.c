@@ -1,6 +1,6 @@
 /* explain_steps.c - the stages of one attention step, each read back from the library's operator.
  *
- * Nothing here multiplies queries with keys. With one key alone, lse_i = ln exp(s_ij) = s_ij: so
+ * Nothing here multiplies queries with keys. With one key alone, lse_i = ln exp(s_ij) = s_ij, so
  * each score is the lse of a call that sees one key. Weights are attn_sdpa_rows, outputs
  * attn_sdpa_forward, all in f64. */
 #include "explain.h"
@@ -72,23 +72,18 @@ static bool lone_key_scores(attn_ctx *ctx, const explain_input *input, explain_s
     return status == ATTN_OK || failed(ctx, status, "scores");
 }
 
-/* weight[n_query, n_key] of the call that args describe: the same call with e_j as the value of key
- * j. */
+/* weight[n_query, n_key]: every row of weights of the call that args describe. */
 static attn_status row_weights(attn_ctx *ctx, const attn_sdpa_args *args, double *weight)
 {
-    attn_sdpa_args looking = *args;
     int64_t n = args->query.shape[2], m = args->key.shape[2];
-    double *identity = numbers(m, m);
+    attn_row *rows = calloc((size_t)(n ? n : 1), sizeof *rows);
+    attn_view weights = attn_view_of(weight, ATTN_F64, 1, 1, n, m);
     attn_status status = ATTN_ERR_OUT_OF_MEMORY;
-    if (identity) {
-        for (int64_t j = 0; j < m; j++)
-            identity[j * m + j] = 1.0;
-        looking.value = attn_cview_of(identity, ATTN_F64, 1, 1, m, m);
-        looking.out = attn_view_of(weight, ATTN_F64, 1, 1, n, m);
-        looking.lse = NULL;
-        status = attn_sdpa_forward(ctx, &looking, NULL, 0);
-    }
-    free(identity);
+    for (int64_t i = 0; rows && i < n; i++)
+        rows[i].query = i;
+    if (rows)
+        status = attn_sdpa_rows(ctx, args, rows, n, &weights);
+    free(rows);
     return status;
 }
 

@@ -97,6 +97,20 @@ void cli_pad(const char *text, int columns)
         printf("%s%*s", text, room, "");
 }
 
+void cli_print_safe(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i],
+                      next = i + 1 < bytes ? (unsigned char)text[i + 1] : 0;
+        bool c1 = c == 0xC2 && next >= 0x80 && next < 0xA0;
+        if (c1 || c == 0x7F || (c < 0x20 && c != '\n' && c != '\t'))
+            fputs("\xEF\xBF\xBD", stdout);
+        else
+            putchar(c);
+        i += c1;
+    }
+}
+
 static const char *const eighths[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
 
 void cli_bar(const cli_term *term, double share, int columns)
@@ -104,10 +118,8 @@ void cli_bar(const cli_term *term, double share, int columns)
     double clean = share >= 0 ? fmin(share, 1.0) : 0.0; /* NaN: no bar */
     int total = (int)lround(clean * columns * 8);
     fputs(cli_accent(term), stdout);
-    for (int c = 0; c < columns; c++) {
-        int here = total - 8 * c;
-        fputs(eighths[here > 8 ? 8 : here < 0 ? 0 : here], stdout);
-    }
+    for (int left = total; left > 0; left -= 8)
+        fputs(eighths[left > 8 ? 8 : left], stdout);
     fputs(cli_reset(term), stdout);
 }
 

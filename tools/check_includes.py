@@ -56,6 +56,8 @@ def target_of(name, path):
     if os.path.exists(os.path.join(ROOT, "src", name)):
         return name
     beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+    if beside.startswith("include/attn/") and os.path.exists(os.path.join(ROOT, beside)):
+        return "public"
     if os.path.exists(os.path.join(ROOT, beside)):
         return beside[4:] if beside.startswith("src/") else "own"
     return None

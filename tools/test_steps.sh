@@ -100,7 +100,7 @@ step_cases() {
 step_conformance() {
     "$test_python" -c 'import numpy, ml_dtypes, onnx' 2>/dev/null ||
         { lacking "numpy, ml_dtypes and onnx are not all here (.venv needs the network once)"; return; }
-    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$(python_path) run_reporting "$test_python" tests/conformance/run_all.py
+    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$(python_path) run_reporting "$test_python" tests/conformance/run_conformance.py
 }
 
 # ---- Other instruction sets ----------------------------------------------------------------------

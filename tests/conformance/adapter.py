@@ -191,8 +191,11 @@ def sdpa_gradients(q, k, v, mask, d_out, causal, scale, gqa):
         else:
             mask4 = mask
         rules["mask"] = mask4
-    out, lse = attn.attention(q4, k4, v4, return_lse=True, **rules)
-    grads = attn.attention_backward(d4, q4, k4, v4, out, lse, want_bias=mask is not None and mask.dtype != bool, **rules)
+    # With 16-bit inputs the backward pass reads an unrounded output: <d_out, out> would carry out's rounding into every
+    # gradient of its row.
+    exact = np.float64 if q.dtype == np.float64 else np.float32
+    out, lse = attn.attention(q4, k4, v4, return_lse=True, out=np.empty(q4.shape[:3] + v4.shape[3:], exact), **rules)
+    grads = attn.attention_backward(d4.astype(exact), q4, k4, v4, out, lse, want_bias=mask is not None and mask.dtype != bool, **rules)
 
     def back(gradient, n, original):
         return sum_to(np.asarray(gradient).reshape(lead + (n,) + gradient.shape[-2:]), original.shape)

@@ -1,0 +1,52 @@
+/* json.c - strict JSON: the depth is checked before jansson, which recurses, sees the bytes. */
+#include "io/json.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "io/io_error.h"
+
+/* True when no container outside a string opens at a depth above ATTN_JSON_MAX_DEPTH; *at is where
+ * one does. */
+static bool depth_is_bounded(const char *bytes, size_t size, size_t *at)
+{
+    bool in_string = false;
+    int depth = 0;
+    for (size_t i = 0; i < size; i++) {
+        char c = bytes[i];
+        if (in_string) {
+            if (c == '\\')
+                i++; /* the next character, a quote perhaps, is part of the string */
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            *at = i;
+            if (++depth > ATTN_JSON_MAX_DEPTH)
+                return false;
+        } else if (c == '}' || c == ']') {
+            depth--;
+        }
+    }
+    return true;
+}
+
+json_t *attn_json_parse(const char *bytes, size_t size, char *error, size_t error_size)
+{
+    size_t at = 0;
+    if (!depth_is_bounded(bytes, size, &at)) {
+        attn_io_fail(error, error_size, ATTN_ERR_FORMAT, "JSON nests deeper than %d at byte %zu",
+                     ATTN_JSON_MAX_DEPTH, at);
+        return NULL;
+    }
+    json_error_t reason;
+    json_t *root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &reason);
+    if (!root) {
+        char shown[JSON_ERROR_TEXT_LENGTH];
+        attn_io_printable(reason.text, strlen(reason.text), shown, sizeof shown);
+        attn_io_fail(error, error_size, ATTN_ERR_FORMAT, "JSON line %d column %d: %s", reason.line,
+                     reason.column, shown);
+    }
+    return root;
+}

@@ -1,0 +1,23 @@
+/* json.h - strict JSON over jansson, for bytes that nobody vouches for. */
+#ifndef ATTN_IO_JSON_H
+#define ATTN_IO_JSON_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* Containers within containers that attn_json_parse follows. */
+#define ATTN_JSON_MAX_DEPTH 64
+
+/**
+ * Parses `size` bytes that hold one JSON object or array, with white space around it and nothing
+ * else.
+ *
+ * Refused: ill-formed UTF-8, lone surrogates, NUL characters, integers beyond 64 bits, numbers
+ * beyond a double, a key that is twice in one object, nesting deeper than ATTN_JSON_MAX_DEPTH.
+ * Objects keep the order of the text. Memory is at most about 40 times the text. Returns a new
+ * reference (json_decref), or NULL with line, column and reason in error (may be NULL, 0). Threads:
+ * any number may parse; a json_t belongs to one thread at a time where references are counted.
+ */
+json_t *attn_json_parse(const char *bytes, size_t size, char *error, size_t error_size);
+
+#endif

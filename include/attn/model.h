@@ -22,7 +22,7 @@
 #ifndef ATTN_MODEL_H
 #define ATTN_MODEL_H
 
-#include "attn.h"
+#include "attn/attn.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,0 +1,94 @@
+/* nn_kernels.h - what layers compute besides attention: products with packed weight panels, norms, activations.
+ *
+ * Weights of a linear layer y = W x (W: [n_out, n_in]) lie in panels of 16 outputs, input-major, so that one vector
+ * holds one input's weights for neighbouring outputs and nothing is ever summed across lanes. Every output has one
+ * accumulator, from 0 over inputs in ascending order with one fused multiply-add each. So its bits depend neither on
+ * the number of rows, nor on tiles, nor on threads; a block-quantised weight is turned into the very f32 number that
+ * its format defines and then takes the same path, so both forms give equal bits too.
+ *
+ * Measured on Zen 3 (one thread, 64 x 576 x 1536): oneDNN 2.6 packs nothing below AVX-512 and repacks at each call
+ * (61 GFLOP/s), and its rows differ between 1, 8 and 64 rows; hence these kernels.
+ */
+#ifndef ATTN_KERNELS_NN_NN_KERNELS_H
+#define ATTN_KERNELS_NN_NN_KERNELS_H
+
+#include <stdint.h>
+
+#define ATTN_PANEL 16      /* outputs of one panel */
+#define ATTN_PANEL_BLOCK 32 /* inputs that share scales in I8 and U4 panels */
+
+enum {
+    ATTN_PANEL_F32 = 0,  /* [n_in][16] f32 */
+    ATTN_PANEL_BF16 = 1, /* [n_in][16] bf16 */
+    ATTN_PANEL_F16 = 2,  /* [n_in][16] f16 */
+    ATTN_PANEL_I8 = 3,   /* [n_in][16] int8; w = q * scale (+ min) */
+    ATTN_PANEL_U4 = 4    /* per 32 inputs [4][16] u32: nibble j of word g belongs to input 4 j + g; w = q * scale + min */
+};
+
+/* A packed matrix. Panels follow one another; the last one is filled up with zeros. */
+typedef struct attn_panels {
+    int32_t format;      /* ATTN_PANEL_* */
+    int32_t scale_block; /* inputs per scale: 16 or 32 (I8), 32 (U4) */
+    int32_t half_scales; /* scales and mins are f16 instead of f32 */
+    int32_t has_min;
+    int64_t n_in, n_out;
+    void *values;
+    void *scales;        /* [panels][ceil(n_in / scale_block)][16] */
+    void *mins;          /* the same */
+} attn_panels;
+
+/* Bytes of one panel's values. */
+static inline int64_t attn_panel_bytes(int32_t format, int64_t n_in)
+{
+    switch (format) {
+    case ATTN_PANEL_F32:
+        return n_in * ATTN_PANEL * 4;
+    case ATTN_PANEL_BF16:
+    case ATTN_PANEL_F16:
+        return n_in * ATTN_PANEL * 2;
+    case ATTN_PANEL_I8:
+        return n_in * ATTN_PANEL;
+    default:
+        return n_in * ATTN_PANEL / 2;
+    }
+}
+
+static inline int64_t attn_panel_count(const attn_panels *w)
+{
+    return (w->n_out + ATTN_PANEL - 1) / ATTN_PANEL;
+}
+
+enum { /* activations of attn_nn_kernels.activate */
+    ATTN_ACT_NONE = 0,
+    ATTN_ACT_RELU = 1,
+    ATTN_ACT_SILU = 2,      /* x / (1 + exp(-x)) */
+    ATTN_ACT_GELU_ERF = 3,  /* x (1 + erf(x / sqrt 2)) / 2 */
+    ATTN_ACT_GELU_TANH = 4, /* x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 */
+    ATTN_ACT_GELU_QUICK = 5, /* x / (1 + exp(-1.702 x)) */
+    ATTN_ACT_TANH = 6
+};
+
+typedef struct attn_nn_kernels {
+    const char *isa;
+    /* y[m][n] = sum_k x[m][k] w[n][k] for the outputs of panels first .. first + count - 1, m < rows <= 96; y points
+     * at row 0 of output 16 * first and nothing is written beyond n_out. */
+    void (*matmul)(const attn_panels *w, int64_t first, int64_t count, const float *x, int64_t ldx, int64_t rows,
+                   float *y, int64_t ldy);
+    /* y = x / sqrt(mean(x^2) + eps) * (weight + offset) */
+    void (*rms_norm)(const float *x, const float *weight, float offset, double eps, int64_t n, float *y);
+    /* y = (x - mean) / sqrt(var + eps) * weight + bias; weight and bias may be NULL */
+    void (*layer_norm)(const float *x, const float *weight, const float *bias, double eps, int64_t n, float *y);
+    void (*activate)(int32_t act, float *x, int64_t n);
+    /* gate = act(gate) * up */
+    void (*activate_mul)(int32_t act, float *gate, const float *up, int64_t n);
+    void (*add)(float *y, const float *x, int64_t n); /* y += x */
+} attn_nn_kernels;
+
+/* The kernels of an ISA level (ATTN_ISA_SCALAR, ..., as attn/attn.h); a level without its own gets the next lower. */
+const attn_nn_kernels *attn_nn_kernels_for(int32_t isa);
+
+extern const attn_nn_kernels attn_nn_kernels_scalar;
+extern const attn_nn_kernels attn_nn_kernels_avx2;
+extern const attn_nn_kernels attn_nn_kernels_avx512;
+
+#endif

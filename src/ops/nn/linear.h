@@ -1,0 +1,58 @@
+/* linear.h - linear layers y = x W^T + b over packed weights: packing once at load, running many times.
+ *
+ * Panels and their arithmetic are described in kernels/nn/nn_kernels.h. Bits of a row do not depend on the number of
+ * rows or threads. */
+#ifndef ATTN_OPS_NN_LINEAR_H
+#define ATTN_OPS_NN_LINEAR_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "attn/attn.h"
+#include "kernels/nn/nn_kernels.h"
+
+#define ATTN_LINEAR_MAX_JOBS 4
+
+typedef struct attn_linear {
+    attn_panels w;
+    float *bias;  /* [n_out] or NULL; owned */
+    size_t bytes; /* of values, scales and mins */
+} attn_linear;
+
+/* How a matrix will be held. half_scales, has_min and scale_block are read for I8 and U4. */
+typedef struct attn_linear_format {
+    int32_t format, scale_block, half_scales, has_min;
+} attn_linear_format;
+
+/* Allocates the panels of [n_out, n_in], outputs beyond n_out zero. U4 needs n_in to be a multiple of 32.
+ * Returns OK; INVALID_ARGUMENT; OUT_OF_MEMORY (linear is then empty). */
+attn_status attn_linear_create(attn_linear *linear, attn_linear_format format, int64_t n_in, int64_t n_out);
+
+/* Frees what create allocated and the bias. A zeroed linear is fine. */
+void attn_linear_destroy(attn_linear *linear);
+
+/* Packs panels first .. first + count - 1. row(arg, n, out) gives row n of W as f32; rows are rounded to the format
+ * (I8: symmetric, absmax / 127 per block). scratch: n_in floats. */
+typedef void (*attn_linear_row_fn)(void *arg, int64_t row, float *out);
+void attn_linear_pack_rows(attn_linear *linear, int64_t first, int64_t count, attn_linear_row_fn row, void *arg,
+                           float *scratch);
+
+/* Row n of W as f32: out[n_in]. */
+void attn_linear_row(const attn_linear *linear, int64_t row, float *out);
+
+/* One product of a run: y[m] = act(W x[m] + bias) + residual[m]. */
+typedef struct attn_linear_job {
+    const attn_linear *linear;
+    const float *x;
+    int64_t ldx;
+    float *y; /* must not overlap x or residual */
+    int64_t ldy;
+    const float *residual; /* NULL: none */
+    int64_t ld_residual;
+    int32_t act; /* ATTN_ACT_* */
+} attn_linear_job;
+
+/* Runs up to ATTN_LINEAR_MAX_JOBS products over the same number of rows, side by side. */
+void attn_linear_run(const attn_nn_kernels *kernels, int32_t n_threads, const attn_linear_job *jobs, int32_t n_jobs,
+                     int64_t rows);
+
+#endif

@@ -1,0 +1,16 @@
+/* nn_parallel.h - the one pool of threads of libattn_model: OpenMP, also handed to libattn's contexts. */
+#ifndef ATTN_OPS_NN_NN_PARALLEL_H
+#define ATTN_OPS_NN_NN_PARALLEL_H
+
+#include <stdint.h>
+
+typedef void (*attn_nn_body)(void *arg, int64_t index);
+
+/* body(arg, 0) ... body(arg, n - 1), each once, on up to n_threads threads; tasks are taken in ascending order. One
+ * thread or one task: a plain loop. */
+void attn_nn_for(int32_t n_threads, int64_t n, attn_nn_body body, void *arg);
+
+/* The same as attn_ctx_options.parallel_for; user points to an int32_t, the number of threads. */
+void attn_nn_parallel_for(void *user, int64_t n, attn_nn_body body, void *arg);
+
+#endif

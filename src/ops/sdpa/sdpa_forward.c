@@ -1,4 +1,5 @@
 /* sdpa_forward.c - attn_sdpa_forward, its workspace query and its plan: validate, plan, run. */
+#include "ops/sdpa/run.h"
 #include "ops/sdpa/validate.h"
 #include "kernels/ref/ref_sdpa.h"
 #include "core/cpu.h"
@@ -39,9 +40,18 @@ static void clear_padding(const attn_problem *p)
     }
 }
 
-static size_t generic_workspace(const attn_ctx *ctx, const attn_problem *p)
+size_t attn_sdpa_scratch(const attn_ctx *ctx, const attn_problem *p)
 {
     return (size_t)ctx->n_threads * (size_t)(p->value_dim ? p->value_dim : 1) * sizeof(double);
+}
+
+void attn_sdpa_run(attn_ctx *ctx, const attn_problem *p, void *scratch)
+{
+    generic_job job = {p, scratch};
+    int64_t n_tasks = p->n_entries * p->n_heads;
+    double work = (double)n_tasks * (double)p->seq_q * (double)p->seq_kv * (double)(p->head_dim + p->value_dim);
+    clear_padding(p);
+    attn_ctx_for(ctx, n_tasks, attn_ctx_workers(ctx, n_tasks, work), generic_task, &job);
 }
 
 attn_status attn_sdpa_workspace(attn_ctx *ctx, const attn_sdpa_args *args, size_t *bytes)
@@ -49,7 +59,7 @@ attn_status attn_sdpa_workspace(attn_ctx *ctx, const attn_sdpa_args *args, size_
     attn_problem p;
     ATTN_TRY(attn_sdpa_validate(ctx, args, ATTN_NEED_VALUE, &p));
     ATTN_REQUIRE(ctx, bytes, "bytes is NULL");
-    *bytes = generic_workspace(ctx, &p);
+    *bytes = attn_sdpa_scratch(ctx, &p);
     return ATTN_OK;
 }
 
@@ -58,12 +68,8 @@ attn_status attn_sdpa_forward(attn_ctx *ctx, const attn_sdpa_args *args, void *w
     attn_problem p;
     void *scratch;
     ATTN_TRY(attn_sdpa_validate(ctx, args, ATTN_NEED_ALL, &p));
-    ATTN_TRY(attn_ctx_workspace(ctx, workspace, workspace_bytes, generic_workspace(ctx, &p), &scratch));
-    generic_job job = {&p, scratch};
-    int64_t n_tasks = p.n_entries * p.n_heads;
-    double work = (double)n_tasks * (double)p.seq_q * (double)p.seq_kv * (double)(p.head_dim + p.value_dim);
-    clear_padding(&p);
-    attn_ctx_for(ctx, n_tasks, attn_ctx_workers(ctx, n_tasks, work), generic_task, &job);
+    ATTN_TRY(attn_ctx_workspace(ctx, workspace, workspace_bytes, attn_sdpa_scratch(ctx, &p), &scratch));
+    attn_sdpa_run(ctx, &p, scratch);
     return ATTN_OK;
 }
 
@@ -84,7 +90,7 @@ attn_status attn_sdpa_describe(attn_ctx *ctx, const attn_sdpa_args *args, attn_s
     filled.n_splits = 1;
     filled.n_threads = attn_ctx_workers(ctx, filled.n_tasks, (double)filled.n_tasks * (double)p.seq_q * (double)p.seq_kv *
                                                                  (double)(p.head_dim + p.value_dim));
-    filled.workspace_bytes = generic_workspace(ctx, &p);
+    filled.workspace_bytes = attn_sdpa_scratch(ctx, &p);
     filled.struct_size = size;
     memcpy(plan, &filled, size < sizeof filled ? size : sizeof filled);
     return ATTN_OK;

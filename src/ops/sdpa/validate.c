@@ -7,7 +7,7 @@
 #define LL(x) ((long long)(x))
 #define MAX_EXTENT ((int64_t)1 << 40)
 
-static attn_status check_view(attn_ctx *ctx, const attn_cview *v, const char *name, unsigned need)
+attn_status attn_check_view(attn_ctx *ctx, const attn_cview *v, const char *name, unsigned need)
 {
     int64_t count;
     uintptr_t first, last;
@@ -31,7 +31,7 @@ static attn_status check_extent(attn_ctx *ctx, const attn_cview *v, const char *
 }
 
 /* Element strides of an output must not make two elements one. Sort axes by stride, each must clear the one inside. */
-static bool elements_distinct(const attn_cview *v)
+bool attn_elements_distinct(const attn_cview *v)
 {
     int order[4], n = 0;
     int64_t count;
@@ -90,7 +90,7 @@ static attn_status check_scales(attn_ctx *ctx, const attn_problem *p, unsigned n
     for (int n = 0; n < 2; n++) {
         if (n == 1 && !(need & ATTN_NEED_VALUE))
             continue;
-        ATTN_TRY(check_view(ctx, scales[n], names[n], need));
+        ATTN_TRY(attn_check_view(ctx, scales[n], names[n], need));
         ATTN_REQUIRE(ctx, scales[n]->dtype == ATTN_F32, "%s.dtype is %s, must be f32", names[n],
                      attn_dtype_name(scales[n]->dtype));
         for (int axis = 0; axis < 3; axis++)
@@ -126,8 +126,8 @@ static attn_status check_layout(attn_ctx *ctx, attn_problem *p)
 static attn_status check_shapes(attn_ctx *ctx, attn_problem *p, unsigned need)
 {
     attn_sdpa_args *a = &p->a;
-    ATTN_TRY(check_view(ctx, &a->query, "query", need));
-    ATTN_TRY(check_view(ctx, &a->key, "key", need));
+    ATTN_TRY(attn_check_view(ctx, &a->query, "query", need));
+    ATTN_TRY(attn_check_view(ctx, &a->key, "key", need));
     ATTN_TRY(check_dtypes(ctx, a, need));
     p->batch = a->query.shape[0];
     p->n_heads = a->query.shape[1];
@@ -145,15 +145,15 @@ static attn_status check_shapes(attn_ctx *ctx, attn_problem *p, unsigned need)
     if (!(need & ATTN_NEED_VALUE))
         return check_scales(ctx, p, need);
     attn_cview out = attn_view_const(&a->out);
-    ATTN_TRY(check_view(ctx, &a->value, "value", need));
-    ATTN_TRY(check_view(ctx, &out, "out", need));
+    ATTN_TRY(attn_check_view(ctx, &a->value, "value", need));
+    ATTN_TRY(attn_check_view(ctx, &out, "out", need));
     for (int axis = 0; axis < 3; axis++) {
         ATTN_TRY(check_extent(ctx, &a->value, "value", axis, a->key.shape[axis], "as key"));
         ATTN_TRY(check_extent(ctx, &out, "out", axis, a->query.shape[axis], "as query"));
     }
     p->value_dim = a->value.shape[3];
     ATTN_TRY(check_extent(ctx, &out, "out", 3, p->value_dim, "value_dim"));
-    ATTN_REQUIRE(ctx, elements_distinct(&out), "out.stride makes elements of out overlap");
+    ATTN_REQUIRE(ctx, attn_elements_distinct(&out), "out.stride makes elements of out overlap");
     return check_scales(ctx, p, need);
 }
 
@@ -184,7 +184,7 @@ static attn_status check_pair_view(attn_ctx *ctx, const attn_problem *p, attn_cv
     const int64_t full[4] = {p->batch, p->n_heads, p->seq_q, p->seq_kv};
     if (!v->data)
         return ATTN_OK;
-    ATTN_TRY(check_view(ctx, v, name, need));
+    ATTN_TRY(attn_check_view(ctx, v, name, need));
     for (int n = 0; n < 4; n++) {
         ATTN_REQUIRE(ctx, v->shape[n] == full[n] || v->shape[n] == 1, "%s.shape[%d] is %lld, must be 1 or %lld", name, n,
                      LL(v->shape[n]), LL(full[n]));

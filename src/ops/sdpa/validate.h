@@ -11,6 +11,12 @@ enum {                       /* what a call needs of the arguments */
     ATTN_NEED_ALL = 3
 };
 
+/* dtype, shape and strides of one view on its own; data is not NULL where it must be. */
+attn_status attn_check_view(attn_ctx *ctx, const attn_cview *v, const char *name, unsigned need);
+
+/* False when two elements of a view that is written are one. */
+bool attn_elements_distinct(const attn_cview *v);
+
 /* Copies and checks *args (its struct_size read first) into *problem. The error text names field and value. */
 attn_status attn_sdpa_validate(attn_ctx *ctx, const attn_sdpa_args *args, unsigned need, attn_problem *problem);
 

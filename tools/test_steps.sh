@@ -63,13 +63,10 @@ step_gcc() { build_and_test release; }
 
 step_readme() { sh tools/check_readme.sh build; }
 
-python_path() { printf '%s' "$PWD/python"; }
-have_python() { python3 -c "import $1" 2>/dev/null || "$test_python" -c "import $1" 2>/dev/null; }
-
 step_python() {
     "$test_python" -c 'import numpy' 2>/dev/null || { lacking "python3-numpy is not installed"; return; }
     local log=$LOGS/python.unittest status=0
-    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$(python_path) "$test_python" -m unittest discover -v -s tests/python -p 'test_*.py' \
+    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$PWD/python "$test_python" -m unittest discover -v -s tests/python -p 'test_*.py' \
         >"$log" 2>&1 || status=$?
     local ran failed skipped
     ran=$(sed -nE 's/^Ran ([0-9]+) tests? .*/\1/p' "$log")
@@ -93,14 +90,14 @@ run_reporting() {
 
 step_cases() {
     "$test_python" -c 'import numpy' 2>/dev/null || { lacking "python3-numpy is not installed"; return; }
-    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$(python_path) \
+    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$PWD/python \
         run_reporting "$test_python" tests/reports/run_cases.py tests/data/cases/*/
 }
 
 step_conformance() {
     "$test_python" -c 'import numpy, ml_dtypes, onnx' 2>/dev/null ||
         { lacking "numpy, ml_dtypes and onnx are not all here (.venv needs the network once)"; return; }
-    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$(python_path) run_reporting "$test_python" tests/conformance/run_conformance.py
+    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$PWD/python run_reporting "$test_python" tests/conformance/run_conformance.py
 }
 
 # ---- Other instruction sets ----------------------------------------------------------------------
@@ -184,13 +181,17 @@ step_install() { # installed into a folder, found by pkg-config and by CMake, us
 # ---- Running them ---------------------------------------------------------------------------------
 # A Python for the tests: .venv where it could be made (it has ml_dtypes and onnx), else the system's.
 choose_python() {
-    test_python=python3
+    local candidate
     if [ ! -x .venv/bin/python ] && [ "$1" = full ]; then
         say "dev: making .venv for the Python tests" >&2
-        { python3 -m venv .venv && .venv/bin/python -m pip install --quiet --disable-pip-version-check numpy ml_dtypes onnx==1.23.2; } \
-            >"$LOGS/venv.log" 2>&1 || { rm -rf .venv; say "dev: no .venv ($(tail -n 1 "$LOGS/venv.log" | cut -c1-120)); conformance will be skipped" >&2; }
+        { python3 -m venv .venv && .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+            numpy ml_dtypes onnx==1.23.2; } >"$LOGS/venv.log" 2>&1 ||
+            { rm -rf .venv; say "dev: no .venv ($(tail -n 1 "$LOGS/venv.log" | cut -c1-120)); conformance is skipped" >&2; }
     fi
-    [ ! -x .venv/bin/python ] || test_python=.venv/bin/python
+    test_python=python3
+    for candidate in .venv/bin/python python3 /usr/bin/python3; do
+        if "$candidate" -c 'import numpy' 2>/dev/null; then test_python=$candidate; return 0; fi
+    done
 }
 
 run_step() {

@@ -3,6 +3,7 @@
 Nothing is copied. bfloat16 is ml_dtypes.bfloat16, torch.bfloat16 or, in NumPy alone, uint16 holding the bits.
 """
 import ctypes
+import struct
 import sys
 
 import numpy as np
@@ -20,6 +21,9 @@ _TORCH_CODES = {"torch.float32": library.F32, "torch.float64": library.F64, "tor
 _TORCH_NAMES = {library.F32: "float32", library.F64: "float64", library.BF16: "bfloat16", library.F16: "float16"}
 _DLPACK_CODES = {(2, 32): library.F32, (2, 64): library.F64, (4, 16): library.BF16, (2, 16): library.F16,
                  (0, 8): library.I8, (6, 8): library.BOOL, (1, 8): library.BOOL}
+
+
+_VIEW = struct.Struct("=Qii8q")  # library.View: data, dtype, reserved, shape, stride
 
 
 class Array:
@@ -61,10 +65,7 @@ class Array:
 
     def fill(self, view):
         """Writes this array (4 axes) into a ctypes View."""
-        view.data = self.data or None
-        view.dtype = self.code
-        view.shape[:] = self.shape
-        view.stride[:] = self.strides
+        _VIEW.pack_into(view, 0, self.data or 0, self.code, 0, *self.shape, *self.strides)
 
 
 def _bfloat16():

@@ -88,6 +88,11 @@ def set_default(threads=None, isa=None):
     _default["version"] += 1
 
 
+def context_version():
+    """Changes whenever set_default() changes what default_context() gives."""
+    return _default["version"]
+
+
 def default_context():
     """This Python thread's own context."""
     if getattr(_local, "version", None) != _default["version"]:

@@ -3,16 +3,16 @@
 Arrays are [batch, heads, seq, dim]; the rules (masks, offsets, windows, types) are those of include/attn/attn.h.
 """
 import ctypes
-import math
+import threading
 from ctypes import byref
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import arrays, library
-from .arrays import borrow, empty, finish, floats, integers, writable
-from .context import default_context
-from .errors import InvalidArgument, Unsupported
+from .arrays import address, borrow, empty, finish, floats, integers, writable
+from .context import context_version, default_context
+from .errors import InvalidArgument
 from .library import lib
 
 
@@ -170,9 +170,87 @@ class Call:
         return {name: v.decode() if isinstance(v, bytes) else v for name, v in found.items()}
 
 
+# ---- Calls that were made before ------------------------------------------------------------------
+# Building the arguments costs several times the C call of a small problem. NumPy calls without masks are therefore kept
+# per thread by everything that they depend on but the addresses, which are written into the kept struct each time.
+_PLANS_KEPT = 256
+
+
+class _Plans(threading.local):
+    def __init__(self):
+        self.kept = {}
+
+
+_plans = _Plans()
+
+
+class _Plan:
+    __slots__ = ("call", "version", "slots", "out_shape", "out_dtype", "lse_slot", "lse_shape", "lse_dtype")
+
+    def __init__(self, call, out, lse):
+        self.call, self.version = call, context_version()
+        self.slots = [_data_slot(call.args, name) for name in ("query", "key", "value", "out")]
+        self.out_shape, self.out_dtype = out.shape, out.dtype
+        self.lse_slot = None
+        if lse is not None:
+            self.lse_slot = ctypes.c_uint64.from_buffer(call.args, library.SdpaArgs.lse.offset)
+            self.lse_shape, self.lse_dtype = lse.shape, lse.dtype
+        call._kept.clear()  # addresses are written anew each time
+        call.out = call.lse = call.lse_array = call.query = None
+
+
+def _data_slot(args, name):
+    return ctypes.c_uint64.from_buffer(args, getattr(library.SdpaArgs, name).offset)
+
+
+def _run_kept(signature, query, key, value, out, return_lse):
+    """Runs the kept call of this signature, or returns None where there is none."""
+    # It is taken out while it runs, so that a signal handler which calls attention too cannot change it.
+    kept = _plans.kept
+    plan = kept.pop(signature, None)
+    if plan is None or plan.version != context_version():
+        return None
+    if out is None:
+        out = np.empty(plan.out_shape, plan.out_dtype)
+    elif not out.flags.writeable:
+        raise InvalidArgument("out cannot be written to")
+    a, b, c, d = plan.slots
+    a.value, b.value, c.value, d.value = address(query), address(key), address(value), address(out)
+    lse = None
+    if return_lse:
+        lse = np.empty(plan.lse_shape, plan.lse_dtype)
+        plan.lse_slot.value = address(lse)
+    plan.call.context.call(lib.attn_sdpa_forward, plan.call._reference, None, 0)
+    kept[signature] = plan
+    return (out, lse) if return_lse else out
+
+
+def _keep(signature, call, out, lse):
+    kept = _plans.kept
+    if len(kept) >= _PLANS_KEPT:
+        kept.clear()
+    kept[signature] = _Plan(call, out, lse)
+
+
+def _signature(kind, query, key, value, out, *rest):
+    """What a call without masks depends on, but for the addresses; None where it is not a plain NumPy call."""
+    if type(query) is not np.ndarray or type(key) is not np.ndarray or type(value) is not np.ndarray:
+        return None
+    if out is None:
+        return (kind, query.shape, query.strides, query.dtype, key.shape, key.strides, key.dtype, value.shape, value.strides,
+                value.dtype, rest)
+    if type(out) is not np.ndarray:
+        return None
+    return (kind, query.shape, query.strides, query.dtype, key.shape, key.strides, key.dtype, value.shape, value.strides,
+            value.dtype, rest, out.shape, out.strides, out.dtype)
+
+
 def prepare(query, key, value, **rules) -> Call:
     """A Call for attention() with these arguments: run it many times at the cost of one C call each."""
     return Call(query, key, value, **rules)
+
+
+_SIMPLE = {"causal", "scale", "out"}
 
 
 def attention(query, key, value, *, return_lse=False, **rules):
@@ -190,10 +268,19 @@ def attention(query, key, value, *, return_lse=False, **rules):
     return_lse: also the log-sum-exp of each row, [batch, n_heads, seq_q]. A row that sees no key is 0, its lse -inf.
     Raises InvalidArgument (naming field and value), Unsupported, OutOfMemory.
     """
+    signature = None
+    if rules.keys() <= _SIMPLE:
+        out = rules.get("out")
+        signature = _signature("attention", query, key, value, out, rules.get("causal", False), rules.get("scale"), return_lse)
+        found = None if signature is None else _run_kept(signature, query, key, value, out, return_lse)
+        if found is not None:
+            return found
     call = Call(query, key, value, return_lse=return_lse, **rules)
     call()
-    out = finish(call.out, call.query)
-    return (out, finish(call.lse, call.query)) if return_lse else out
+    out, lse = finish(call.out, call.query), finish(call.lse, call.query)
+    if signature is not None:
+        _keep(signature, call, out, lse)
+    return (out, lse) if return_lse else out
 
 
 class Gradients(NamedTuple):
@@ -261,11 +348,6 @@ def attention_backward(d_out, query, key, value, out, lse, *, d_lse=None, want_b
 
 
 # ---- PyTorch's operator ----------------------------------------------------------------------------
-def _heads_view(array):
-    """2, 3 or 4 axes as [batch, heads, seq, dim]; a third axis counts as heads, as in PyTorch."""
-    return array.padded(4)
-
-
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
                                  enable_gqa=False, *, return_lse=False, out=None, context=None, **rules):
     """torch.nn.functional.scaled_dot_product_attention: its names and its rules.
@@ -276,6 +358,12 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     Further keywords are those of attention(): query_offset (replaces top-left), window, softcap, sinks, alibi_slopes,
     kv_len, q_len, cu_seqlens_q, cu_seqlens_k, dropout_seed, ...
     """
+    signature = None
+    if attn_mask is None and dropout_p == 0.0 and context is None and not rules:
+        signature = _signature("sdpa", query, key, value, out, is_causal, scale, enable_gqa, return_lse)
+        found = None if signature is None else _run_kept(signature, query, key, value, out, return_lse)
+        if found is not None:
+            return found
     q, k, v = borrow(query, "query"), borrow(key, "key"), borrow(value, "value")
     for name, array in (("query", q), ("key", k), ("value", v)):
         if array.ndim < 2:
@@ -283,38 +371,41 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if is_causal and attn_mask is not None:
         raise InvalidArgument("attn_mask and is_causal exclude each other, as in PyTorch; attention() takes both")
     mask = borrow(attn_mask, "attn_mask") if attn_mask is not None else None
-    lead, gqa_heads = _leading_axes(q, k, v, enable_gqa)
+    lead, n_heads, n_kv_heads = _leading_axes(q, k, v, enable_gqa)
     if (is_causal or "window" in rules) and "query_offset" not in rules and "cu_seqlens_q" not in rules:
         rules["query_offset"] = 0
     rules.update(causal=is_causal, scale=scale, dropout_p=dropout_p, context=context)
-    ndim = max(len(lead) + 3, q.ndim)
-    shape = (lead + (gqa_heads[0],) if q.ndim > 2 or len(lead) else ()) + (q.shape[-2], v.shape[-1])
-    if max(q.ndim, k.ndim, v.ndim) == 2:
-        shape = shape[-2:]
+    # Where no input has a heads axis, neither has the output.
+    ndim = max(q.ndim, k.ndim, v.ndim)
+    shape = (lead + (n_heads,) + (q.shape[-2], v.shape[-1]))[-max(ndim, 2):]
     made, target = (out, writable(out, "out")) if out is not None else empty(shape, q)
     if target.shape != shape:
         raise InvalidArgument("out has shape %s, expected %s" % (target.shape, shape))
     lse_made, lse_target = empty(shape[:-1], q, q.base_dtype) if return_lse else (None, None)
-    full_lead = lead if len(lead) else ()
-    q = q.broadcast(full_lead + (gqa_heads[0],) + q.shape[-2:])
-    k = k.broadcast(full_lead + (gqa_heads[1],) + k.shape[-2:])
-    v = v.broadcast(full_lead + (gqa_heads[1],) + v.shape[-2:])
+    lead = lead or (1,)
+    q = q.broadcast(lead + (n_heads,) + q.shape[-2:])
+    k = k.broadcast(lead + (n_kv_heads,) + k.shape[-2:])
+    v = v.broadcast(lead + (n_kv_heads,) + v.shape[-2:])
     if mask is not None:
-        mask = mask.padded(max(mask.ndim, len(full_lead) + 3))
-        mask = mask.broadcast(tuple(full_lead) + mask.shape[-3:]) if len(full_lead) > 1 else mask
-    padded_out = target.padded(max(4, len(full_lead) + 3))
-    for index in np.ndindex(*full_lead[:-1]) if len(full_lead) > 1 else [()]:
+        mask = mask.padded(max(mask.ndim, len(lead) + 3))
+        mask = mask.broadcast(lead + mask.shape[-3:]) if len(lead) > 1 else mask
+    target = target.padded(len(lead) + 3)
+    if lse_target is not None:
+        lse_target = lse_target.padded(len(lead) + 2)
+    for index in np.ndindex(*lead[:-1]):
         call = Call(_slice(q, index), _slice(k, index), _slice(v, index), mask=None if mask is None else _slice(mask, index),
-                    out=_slice(padded_out, index), return_lse=return_lse, **rules)
+                    out=_slice(target, index), return_lse=False, **rules)
+        if lse_target is not None:
+            call.args.lse = _slice(lse_target, index, 3).data
         call()
-        if return_lse:
-            np.asarray(lse_made).reshape(padded_out.shape[:-1])[index] = np.asarray(call.lse)
     made, lse_made = finish(made, borrow(query)), finish(lse_made, borrow(query))
+    if signature is not None and len(lead) == 1:
+        _keep(signature, call, made, lse_made)
     return (made, lse_made) if return_lse else made
 
 
 def _leading_axes(q, k, v, enable_gqa):
-    """The broadcast batch axes, and (query heads, kv heads)."""
+    """(the broadcast batch axes, query heads, kv heads)."""
     def heads(array):
         return array.shape[-3] if array.ndim > 2 else 1
 
@@ -328,16 +419,16 @@ def _leading_axes(q, k, v, enable_gqa):
     except ValueError:
         raise InvalidArgument("shapes %s, %s, %s do not go together%s" % (
             q.shape, k.shape, v.shape, "" if enable_gqa else " (different numbers of heads need enable_gqa)")) from None
-    return tuple(lead), (int(q_heads), int(kv_heads))
+    return tuple(lead), int(q_heads), int(kv_heads)
 
 
-def _slice(array, index):
-    """array[index] as an Array of four axes."""
+def _slice(array, index, ndim=4):
+    """array[index] as an Array of ndim axes."""
     offset = sum(i * s for i, s in zip(index, array.strides))
     size = arrays._ITEM_SIZES[array.code]
     rest = arrays.Array((array.data or 0) + offset * size, array.code, array.shape[len(index):], array.strides[len(index):],
                         array.writable, array.owner, array.kind, array.dtype)
-    return rest.padded(4)
+    return rest.padded(ndim)
 
 
 # ---- Looking in ------------------------------------------------------------------------------------

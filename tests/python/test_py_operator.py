@@ -1,0 +1,306 @@
+"""The Python package against plain NumPy formulas: values, layouts, types, errors, threads, fork."""
+import ctypes
+import os
+import threading
+import unittest
+
+import numpy as np
+
+import attn
+from attn import arrays
+
+try:
+    import ml_dtypes
+except ImportError:
+    ml_dtypes = None
+
+
+def softmax_attention(q, k, v, allowed=None, scale=None):
+    """softmax(scale q k^T) v in float64; rows without keys are 0."""
+    q, k, v = (np.asarray(a, np.float64) for a in (q, k, v))
+    k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1) for a in (k, v))
+    s = np.einsum("bhid,bhjd->bhij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    s = s if allowed is None else np.where(allowed, s, -np.inf)
+    m = s.max(axis=-1, keepdims=True)
+    e = np.exp(s - np.where(np.isneginf(m), 0, m))
+    total = e.sum(axis=-1, keepdims=True)
+    w = e / np.where(total == 0, 1, total)
+    with np.errstate(divide="ignore"):
+        lse = (np.log(total) + m)[..., 0]
+    return w @ v, lse, w
+
+
+def problem(seed=0, batch=2, n_heads=4, n_kv_heads=2, seq_q=5, seq_kv=7, dim=8, value_dim=6, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal((batch, n_heads, seq_q, dim)).astype(dtype),
+            rng.standard_normal((batch, n_kv_heads, seq_kv, dim)).astype(dtype),
+            rng.standard_normal((batch, n_kv_heads, seq_kv, value_dim)).astype(dtype))
+
+
+class Values(unittest.TestCase):
+    def test_forward_and_lse(self):
+        q, k, v = problem()
+        out, lse = attn.attention(q, k, v, return_lse=True)
+        want, want_lse, _ = softmax_attention(q, k, v)
+        np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(lse, want_lse, rtol=1e-5, atol=1e-6)
+        self.assertEqual((out.dtype, lse.dtype), (np.float32, np.float32))
+
+    def test_types(self):
+        for dtype, bound in ((np.float64, 1e-12), (np.float16, 2e-3)) + (((ml_dtypes.bfloat16, 2e-2),) if ml_dtypes else ()):
+            q, k, v = problem(dtype=dtype)
+            out, lse = attn.attention(q, k, v, return_lse=True)
+            self.assertEqual(out.dtype, dtype)
+            self.assertEqual(lse.dtype, np.float64 if dtype is np.float64 else np.float32)
+            np.testing.assert_allclose(np.asarray(out, np.float64), softmax_attention(q, k, v)[0], rtol=bound, atol=bound)
+
+    def test_uint16_is_bfloat16(self):
+        q, k, v = (np.ascontiguousarray(a).view(np.uint32) >> 16 for a in problem())
+        q, k, v = (a.astype(np.uint16) for a in (q, k, v))
+        wide = [(a.astype(np.uint32) << 16).view(np.float32) for a in (q, k, v)]
+        out = attn.attention(q, k, v)
+        self.assertEqual(out.dtype, np.uint16)
+        np.testing.assert_allclose((out.astype(np.uint32) << 16).view(np.float32), softmax_attention(*wide)[0], rtol=1e-2, atol=1e-2)
+
+    def test_strides_without_copies(self):
+        q, k, v = problem()
+        want = attn.attention(q, k, v)
+        layouts = {"transposed": lambda a: np.ascontiguousarray(a.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3),
+                   "negative": lambda a: np.ascontiguousarray(a[:, :, ::-1, ::-1])[:, :, ::-1, ::-1],
+                   "last stride 2": lambda a: np.repeat(a, 2, axis=3)[..., ::2]}
+        for name, change in layouts.items():
+            out = np.full((2, 5, 4, 12), np.nan, np.float32).transpose(0, 2, 1, 3)[..., ::2]
+            given = [change(a) for a in (q, k, v)]
+            self.assertIs(attn.attention(*given, out=out), out)
+            np.testing.assert_allclose(out, want, rtol=1e-6, atol=1e-6, err_msg=name)
+            self.assertTrue(np.isnan(out.base.reshape(2, 5, 4, 12)[..., 1::2]).all(), "wrote between elements")
+
+    def test_rules(self):
+        q, k, v = problem()
+        i, j = np.arange(5)[:, None], np.arange(7)[None]
+        cases = [({"causal": True, "query_offset": 2}, j <= i + 2), ({"causal": True, "query_offset": [2, -1]},
+                 np.stack([j <= i + 2, j <= i - 1])[:, None]), ({"window": (1, 2), "query_offset": 0}, (j >= i - 1) & (j <= i + 2)),
+                 ({"kv_len": [7, 3]}, np.stack([j + 0 * i < 7, j + 0 * i < 3])[:, None]), ({"mask": j != i}, j != i)]
+        for rules, allowed in cases:
+            np.testing.assert_allclose(attn.attention(q, k, v, **rules), softmax_attention(q, k, v, allowed)[0],
+                                       rtol=1e-5, atol=1e-6, err_msg=str(rules))
+
+    def test_torch_semantics(self):
+        q, k, v = problem(n_kv_heads=4)
+        top_left = np.tril(np.ones((5, 7), bool))
+        np.testing.assert_allclose(attn.scaled_dot_product_attention(q, k, v, is_causal=True),
+                                   softmax_attention(q, k, v, top_left)[0], rtol=1e-5, atol=1e-6)
+        flat = attn.scaled_dot_product_attention(q[0, 0], k[0, 0], v[0, 0])
+        self.assertEqual(flat.shape, (5, 6))
+        np.testing.assert_allclose(flat, softmax_attention(q, k, v)[0][0, 0], rtol=1e-5, atol=1e-6)
+        # Batch axes broadcast, five axes too.
+        deep = attn.scaled_dot_product_attention(np.stack([q, q + 1]), k[:1], v)
+        for n, shifted in enumerate((q, q + 1)):
+            np.testing.assert_allclose(deep[n], softmax_attention(shifted, np.repeat(k[:1], 2, 0), v)[0], rtol=1e-5, atol=1e-6)
+        with self.assertRaisesRegex(attn.InvalidArgument, "exclude each other"):
+            attn.scaled_dot_product_attention(q, k, v, np.ones((5, 7), bool), is_causal=True)
+        with self.assertRaisesRegex(attn.InvalidArgument, "enable_gqa"):
+            attn.scaled_dot_product_attention(q, k[:, :2], v[:, :2])
+        self.assertEqual(attn.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True).shape, (2, 4, 5, 6))
+
+    def test_five_axes_return_lse_with_mask(self):
+        q, k, v = problem(n_kv_heads=4)
+        mask = np.random.default_rng(1).random((2, 2, 1, 5, 7)) < 0.7
+        out, lse = attn.scaled_dot_product_attention(np.stack([q, q]), np.stack([k, k]), np.stack([v, v]), mask, return_lse=True)
+        for n in range(2):
+            want, want_lse, _ = softmax_attention(q, k, v, mask[n])
+            np.testing.assert_allclose(out[n], want, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(lse[n], want_lse, rtol=1e-5, atol=1e-6)
+
+    def test_backward_against_differences(self):
+        q, k, v = problem(dtype=np.float64, seq_q=3, seq_kv=4)
+        bias = np.random.default_rng(3).standard_normal((1, 4, 3, 4))
+        rules = {"bias": bias, "sinks": [0.1, -0.2, 0.3, 0.4], "softcap": 3.0}
+        d_out = np.random.default_rng(2).standard_normal((2, 4, 3, 6))
+        out, lse = attn.attention(q, k, v, return_lse=True, **rules)
+        found = attn.attention_backward(d_out, q, k, v, out, lse, want_bias=True, want_sinks=True, **rules)
+
+        def loss():
+            return (attn.attention(q, k, v, **rules) * d_out).sum()
+        for array, gradient in ((q, found.query), (k, found.key), (v, found.value), (bias, found.bias)):
+            for flat in (0, array.size // 2, array.size - 1):
+                at = np.unravel_index(flat, array.shape)
+                kept, step = array[at], 1e-6
+                array[at] = kept + step
+                above = loss()
+                array[at] = kept - step
+                below = loss()
+                array[at] = kept
+                self.assertAlmostEqual(gradient[at], (above - below) / (2 * step), delta=1e-8)
+
+    def test_looking_in(self):
+        q, k, v = problem(seq_q=6, seq_kv=6)
+        rules = {"causal": True}
+        _, lse, w = softmax_attention(q, k, v, np.tril(np.ones((6, 6), bool)))
+        which = [(0, 0, 5), (1, 3, 0), (1, 2, 4)]
+        np.testing.assert_allclose(attn.rows(q, k, which, **rules), [w[r] for r in which], rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(attn.rows(q, k, which, lse=lse.astype(np.float32), **rules), [w[r] for r in which],
+                                   rtol=1e-5, atol=1e-6)
+        indices, weights = attn.topk(q, k, 3, **rules)
+        self.assertEqual(indices.shape, (2, 4, 6, 3))
+        np.testing.assert_array_equal(indices[..., 5, :], np.argsort(-w[..., 5, :], axis=-1)[..., :3])
+        self.assertEqual(list(indices[0, 0, 0]), [0, -1, -1])
+        np.testing.assert_allclose(weights[..., 5, :], -np.sort(-w[..., 5, :], axis=-1)[..., :3], rtol=1e-5)
+        np.testing.assert_allclose(attn.key_mass(q, k, **rules), w.sum(axis=2), rtol=1e-5, atol=1e-6)
+        stats = attn.row_stats(q, k, **rules)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            entropy = -np.where(w > 0, w * np.log(w), 0).sum(axis=-1)
+        np.testing.assert_allclose(stats["entropy"], entropy, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(stats["max_key"], w.argmax(axis=-1))
+
+    def test_merge(self):
+        q, k, v = problem()
+        parts = [attn.attention(q, k[:, :, a:b], v[:, :, a:b], return_lse=True) for a, b in ((0, 3), (3, 3), (3, 7))]
+        out, lse = attn.merge([p[0] for p in parts], [p[1] for p in parts])
+        want, want_lse, _ = softmax_attention(q, k, v)
+        np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(lse, want_lse, rtol=1e-5, atol=1e-6)
+
+    def test_rope(self):
+        x = np.random.default_rng(0).standard_normal((2, 3, 5, 8))
+        positions = np.arange(5) + 3
+        angle = positions[:, None] * 10000.0 ** (-np.arange(4) / 4.0)
+        a, b = x[..., :4], x[..., 4:]
+        want = np.concatenate([a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], axis=-1)
+        np.testing.assert_allclose(attn.rope(x, position_offset=3), want, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(attn.rope(attn.rope(x, positions=positions), positions=positions, inverse=True), x, atol=1e-12)
+
+    @unittest.skipUnless(hasattr(attn.library.lib, "attn_sdpa_decode"), "this libattn has no attn_sdpa_decode")
+    def test_decode_equals_the_full_pass(self):
+        q, k, v = problem(seq_q=11, seq_kv=11)
+        want = attn.attention(q, k, v, causal=True)
+        for storage in ({}, {"block_size": 4}):
+            cache = attn.KVCache(2, 2, 16, 8, 6, **storage)
+            steps = [cache.decode(q[:, :, a:b], k[:, :, a:b], v[:, :, a:b]) for a, b in ((0, 6), (6, 7), (7, 11))]
+            np.testing.assert_allclose(np.concatenate(steps, axis=2), want, rtol=1e-5, atol=1e-6)
+            self.assertEqual(list(cache.lengths), [11, 11])
+            cache.truncate(6)
+            again = cache.decode(q[:, :, 6:7], k[:, :, 6:7], v[:, :, 6:7])
+            self.assertEqual(again.tobytes(), steps[1].tobytes())
+        with self.assertRaises(attn.InvalidArgument):
+            cache.decode(np.zeros((2, 4, 20, 8), np.float32), np.zeros((2, 2, 20, 8), np.float32), np.zeros((2, 2, 20, 6), np.float32))
+
+    def test_prepared_call_sees_new_contents(self):
+        q, k, v = problem()
+        call = attn.prepare(q, k, v)
+        first = call()[0].copy()
+        q += 1
+        np.testing.assert_allclose(call()[0], softmax_attention(q, k, v)[0], rtol=1e-5, atol=1e-6)
+        self.assertFalse(np.array_equal(first, call.out))
+
+
+class DLPackOnly:
+    """Something that only speaks DLPack, over a NumPy array."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **ignored):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+class Sources(unittest.TestCase):
+    def test_dlpack_and_buffers(self):
+        q, k, v = problem()
+        want = attn.attention(q, k, v)
+        self.assertEqual(attn.attention(DLPackOnly(q), DLPackOnly(k), DLPackOnly(v)).tobytes(), want.tobytes())
+        self.assertEqual(attn.attention(memoryview(q), memoryview(k), memoryview(v)).tobytes(), want.tobytes())
+        out = np.empty_like(want)
+        attn.attention(q, k, v, out=DLPackOnly(out))
+        self.assertEqual(out.tobytes(), want.tobytes())
+
+    def test_addresses(self):
+        for array in (np.zeros(4), np.zeros((3, 4))[1:, ::2], np.zeros((2, 3))[::-1], np.zeros((0, 4)), np.zeros(())):
+            self.assertEqual(arrays.address(array), array.ctypes.data)
+
+    def test_outputs_must_be_writable(self):
+        q, k, v = problem()
+        frozen = np.zeros((2, 4, 5, 6), np.float32)
+        frozen.flags.writeable = False
+        with self.assertRaisesRegex(attn.InvalidArgument, "out cannot be written"):
+            attn.attention(q, k, v, out=frozen)
+
+    def test_unknown_things(self):
+        q, k, v = problem()
+        with self.assertRaisesRegex(attn.InvalidArgument, "query is a list"):
+            attn.attention([1.0], k, v)
+        with self.assertRaisesRegex(attn.Unsupported, "key has dtype complex64"):
+            attn.attention(q, k.astype(np.complex64), v)
+        with self.assertRaisesRegex(attn.Unsupported, "value has dtype >f4"):
+            attn.attention(q, k, v.astype(">f4"))
+
+
+class Errors(unittest.TestCase):
+    def test_text_of_the_library(self):
+        q, k, v = problem()
+        with self.assertRaisesRegex(attn.InvalidArgument, "seq_q 5 and seq_kv 7"):
+            attn.attention(q, k, v, causal=True)
+        with self.assertRaises(ValueError):
+            attn.attention(q, k[..., :4], v)
+        with self.assertRaises(attn.AttnError) as caught:
+            attn.attention(q, k, v, kv_len=[8, 1])
+        self.assertEqual(caught.exception.status, -1)
+        self.assertIn("kv_len", str(caught.exception))
+
+    def test_outputs_untouched(self):
+        q, k, v = problem()
+        out = np.full((2, 4, 5, 6), 7, np.float32)
+        with self.assertRaises(attn.InvalidArgument):
+            attn.attention(q, k, v, out=out, causal=True)
+        self.assertTrue((out == 7).all())
+
+    def test_context_options(self):
+        with self.assertRaises(attn.InvalidArgument):
+            attn.Context(isa="mmx")
+        with self.assertRaises(attn.InvalidArgument):
+            attn.Context(threads=-1)
+        self.assertEqual(attn.Context(threads=3).threads, 3)
+        self.assertEqual(attn.Context(isa="scalar").isa, "scalar")
+
+
+class Processes(unittest.TestCase):
+    def test_threads_give_the_same_bits(self):
+        q, k, v = problem(seq_q=64, seq_kv=64)
+        want = attn.attention(q, k, v).tobytes()
+        shared = attn.Context(threads=2)
+        wrong = []
+
+        def work(context):
+            for _ in range(20):
+                if attn.attention(q, k, v, context=context).tobytes() != want:
+                    wrong.append(context)
+        workers = [threading.Thread(target=work, args=(c,)) for c in (None, None, shared, shared)]
+        for w in workers:
+            w.start()
+        for w in workers:
+            w.join()
+        self.assertEqual(wrong, [])
+
+    @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
+    def test_after_fork(self):
+        q, k, v = problem(seq_q=64, seq_kv=64)
+        context = attn.Context(threads=2)
+        want = attn.attention(q, k, v, context=context).tobytes()
+        attn.attention(q, k, v)
+        child = os.fork()
+        if child == 0:
+            good = attn.attention(q, k, v, context=context).tobytes() == want and attn.attention(q, k, v).tobytes() == want
+            os._exit(0 if good else 1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertEqual(attn.attention(q, k, v, context=context).tobytes(), want)
+
+    def test_the_gil_is_released(self):
+        self.assertIsInstance(attn.library.lib, ctypes.CDLL)  # CDLL releases the lock during a call; PyDLL would not
+        self.assertNotIsInstance(attn.library.lib, ctypes.PyDLL)
+
+
+if __name__ == "__main__":
+    unittest.main()

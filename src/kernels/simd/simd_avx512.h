@@ -1,0 +1,138 @@
+/* simd_avx512.h - the vector vocabulary (simd_math.h lists it) for AVX-512 F, BW, DQ, VL: 16 lanes, 32 registers. */
+#ifndef ATTN_KERNELS_SIMD_AVX512_H
+#define ATTN_KERNELS_SIMD_AVX512_H
+
+#define V_N 16
+typedef __m512 v_f32;
+typedef __m512i v_i32;
+typedef __mmask16 v_mask;
+
+/* clang-format off */
+ATTN_INLINE v_mask v_mask_first(int64_t n)
+{
+    return n <= 0 ? (__mmask16)0 : n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1u);
+}
+ATTN_INLINE v_f32 v_zero(void) { return _mm512_setzero_ps(); }
+ATTN_INLINE v_f32 v_set1(float x) { return _mm512_set1_ps(x); }
+ATTN_INLINE v_f32 v_load(const float *p) { return _mm512_loadu_ps(p); }
+ATTN_INLINE v_f32 v_load_n(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(v_mask_first(n), p); }
+ATTN_INLINE void v_store(float *p, v_f32 x) { _mm512_storeu_ps(p, x); }
+ATTN_INLINE void v_store_n(float *p, v_f32 x, int64_t n) { _mm512_mask_storeu_ps(p, v_mask_first(n), x); }
+
+ATTN_INLINE v_f32 v_widen_bf16(__m256i h)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+ATTN_INLINE __m256i v_load_16x16(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+ATTN_INLINE __m256i v_load_16x16_n(const void *p, int64_t n) { return _mm256_maskz_loadu_epi16(v_mask_first(n), p); }
+ATTN_INLINE __m128i v_load_8x16(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
+ATTN_INLINE __m128i v_load_8x16_n(const void *p, int64_t n) { return _mm_maskz_loadu_epi8(v_mask_first(n), p); }
+ATTN_INLINE v_f32 v_load_bf16(const uint16_t *p) { return v_widen_bf16(v_load_16x16(p)); }
+ATTN_INLINE v_f32 v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(v_load_16x16(p)); }
+ATTN_INLINE v_f32 v_load_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v_load_8x16(p))); }
+ATTN_INLINE v_f32 v_load_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v_load_8x16(p))); }
+ATTN_INLINE v_f32 v_load_bf16_n(const uint16_t *p, int64_t n) { return v_widen_bf16(v_load_16x16_n(p, n)); }
+ATTN_INLINE v_f32 v_load_f16_n(const uint16_t *p, int64_t n) { return _mm512_cvtph_ps(v_load_16x16_n(p, n)); }
+ATTN_INLINE v_f32 v_load_i8_n(const int8_t *p, int64_t n)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v_load_8x16_n(p, n)));
+}
+ATTN_INLINE v_f32 v_load_u8_n(const uint8_t *p, int64_t n)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v_load_8x16_n(p, n)));
+}
+
+ATTN_INLINE __m256i v_narrow_bf16(v_f32 x)
+{
+    __m512i u = _mm512_castps_si512(x), high = _mm512_srli_epi32(u, 16);
+    __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40)));
+}
+ATTN_INLINE __m256i v_narrow_f16(v_f32 x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+ATTN_INLINE void v_store_bf16(uint16_t *p, v_f32 x) { _mm256_storeu_si256((__m256i *)(void *)p, v_narrow_bf16(x)); }
+ATTN_INLINE void v_store_f16(uint16_t *p, v_f32 x) { _mm256_storeu_si256((__m256i *)(void *)p, v_narrow_f16(x)); }
+ATTN_INLINE void v_store_bf16_n(uint16_t *p, v_f32 x, int64_t n)
+{
+    _mm256_mask_storeu_epi16(p, v_mask_first(n), v_narrow_bf16(x));
+}
+ATTN_INLINE void v_store_f16_n(uint16_t *p, v_f32 x, int64_t n)
+{
+    _mm256_mask_storeu_epi16(p, v_mask_first(n), v_narrow_f16(x));
+}
+
+ATTN_INLINE v_f32 v_add(v_f32 a, v_f32 b) { return _mm512_add_ps(a, b); }
+ATTN_INLINE v_f32 v_sub(v_f32 a, v_f32 b) { return _mm512_sub_ps(a, b); }
+ATTN_INLINE v_f32 v_mul(v_f32 a, v_f32 b) { return _mm512_mul_ps(a, b); }
+ATTN_INLINE v_f32 v_div(v_f32 a, v_f32 b) { return _mm512_div_ps(a, b); }
+ATTN_INLINE v_f32 v_sqrt(v_f32 a) { return _mm512_sqrt_ps(a); }
+ATTN_INLINE v_f32 v_fma(v_f32 a, v_f32 b, v_f32 c) { return _mm512_fmadd_ps(a, b, c); }
+ATTN_INLINE v_f32 v_fnma(v_f32 a, v_f32 b, v_f32 c) { return _mm512_fnmadd_ps(a, b, c); }
+ATTN_INLINE v_f32 v_max(v_f32 a, v_f32 b) { return _mm512_max_ps(a, b); }
+ATTN_INLINE v_f32 v_min(v_f32 a, v_f32 b) { return _mm512_min_ps(a, b); }
+ATTN_INLINE v_f32 v_abs(v_f32 a) { return _mm512_abs_ps(a); }
+ATTN_INLINE v_f32 v_neg(v_f32 a) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), a); }
+ATTN_INLINE v_f32 v_round(v_f32 a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+ATTN_INLINE float v_sum(v_f32 a)
+{
+    __m256 y = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+ATTN_INLINE float v_max_lanes(v_f32 a)
+{
+    __m256 y = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
+
+ATTN_INLINE v_mask v_gt(v_f32 a, v_f32 b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+ATTN_INLINE v_mask v_ge(v_f32 a, v_f32 b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+ATTN_INLINE v_mask v_eq(v_f32 a, v_f32 b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+ATTN_INLINE v_f32 v_select(v_mask m, v_f32 a, v_f32 b) { return _mm512_mask_blend_ps(m, b, a); }
+ATTN_INLINE v_mask v_mask_and(v_mask a, v_mask b) { return (__mmask16)(a & b); }
+ATTN_INLINE v_mask v_mask_or(v_mask a, v_mask b) { return (__mmask16)(a | b); }
+ATTN_INLINE v_mask v_mask_not(v_mask a) { return (__mmask16)(a ^ 0xffff); }
+ATTN_INLINE bool v_mask_any(v_mask a) { return a != 0; }
+ATTN_INLINE bool v_mask_all(v_mask a) { return a == 0xffff; }
+
+ATTN_INLINE v_i32 v_i_set1(int32_t x) { return _mm512_set1_epi32(x); }
+ATTN_INLINE v_i32 v_i_load(const int32_t *p) { return _mm512_loadu_si512(p); }
+ATTN_INLINE v_i32 v_i_add(v_i32 a, v_i32 b) { return _mm512_add_epi32(a, b); }
+ATTN_INLINE v_mask v_i_gt(v_i32 a, v_i32 b) { return _mm512_cmpgt_epi32_mask(a, b); }
+ATTN_INLINE v_f32 v_from_i(v_i32 a) { return _mm512_cvtepi32_ps(a); }
+ATTN_INLINE v_i32 v_to_i(v_f32 a) { return _mm512_cvtps_epi32(a); }
+ATTN_INLINE v_f32 v_shl23(v_f32 a) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 23)); }
+ATTN_INLINE v_f32 v_scale2(v_f32 p, v_f32 n) { return _mm512_scalef_ps(p, n); }
+/* clang-format on */
+
+ATTN_INLINE void v_transpose(v_f32 r[V_N])
+{
+    __m512 a[16], b[16];
+    for (int k = 0; k < 8; k++) { /* pairs of rows interleaved, then fours: 4 x 4 blocks turned inside 128 bits */
+        a[2 * k] = _mm512_unpacklo_ps(r[2 * k], r[2 * k + 1]);
+        a[2 * k + 1] = _mm512_unpackhi_ps(r[2 * k], r[2 * k + 1]);
+    }
+    for (int k = 0; k < 4; k++) {
+        b[4 * k] = _mm512_shuffle_ps(a[4 * k], a[4 * k + 2], 0x44);
+        b[4 * k + 1] = _mm512_shuffle_ps(a[4 * k], a[4 * k + 2], 0xee);
+        b[4 * k + 2] = _mm512_shuffle_ps(a[4 * k + 1], a[4 * k + 3], 0x44);
+        b[4 * k + 3] = _mm512_shuffle_ps(a[4 * k + 1], a[4 * k + 3], 0xee);
+    }
+    for (int k = 0; k < 4; k++) { /* then the 4 x 4 matrix of 128-bit blocks */
+        __m512 low01 = _mm512_shuffle_f32x4(b[k], b[k + 4], 0x44), high01 = _mm512_shuffle_f32x4(b[k], b[k + 4], 0xee);
+        __m512 low23 = _mm512_shuffle_f32x4(b[k + 8], b[k + 12], 0x44);
+        __m512 high23 = _mm512_shuffle_f32x4(b[k + 8], b[k + 12], 0xee);
+        r[k] = _mm512_shuffle_f32x4(low01, low23, 0x88);
+        r[k + 4] = _mm512_shuffle_f32x4(low01, low23, 0xdd);
+        r[k + 8] = _mm512_shuffle_f32x4(high01, high23, 0x88);
+        r[k + 12] = _mm512_shuffle_f32x4(high01, high23, 0xdd);
+    }
+}
+
+#include "kernels/simd/simd_math.h"
+
+#endif

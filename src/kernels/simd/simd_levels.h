@@ -1,0 +1,32 @@
+/* simd_levels.h - which ISA levels this compiler can build: ATTN_HAVE_AVX2, _AVX512, _AVX512BF16, _NEON, each 0 or 1.
+ * A stub of a level that is 0 is empty, and the dispatch table skips it. */
+#ifndef ATTN_KERNELS_SIMD_LEVELS_H
+#define ATTN_KERNELS_SIMD_LEVELS_H
+
+#include "core/compiler.h"
+
+#if defined(__clang__)
+#define ATTN_COMPILER_AVX2 (__clang_major__ >= 8)
+#define ATTN_COMPILER_AVX512 (__clang_major__ >= 8)
+#define ATTN_COMPILER_AVX512BF16 (__clang_major__ >= 10)
+#elif defined(__GNUC__)
+#define ATTN_COMPILER_AVX2 (__GNUC__ >= 7)
+#define ATTN_COMPILER_AVX512 (__GNUC__ >= 8)
+#define ATTN_COMPILER_AVX512BF16 (__GNUC__ >= 10)
+#else
+#define ATTN_COMPILER_AVX2 0
+#define ATTN_COMPILER_AVX512 0
+#define ATTN_COMPILER_AVX512BF16 0
+#endif
+
+#define ATTN_HAVE_AVX2 (ATTN_ARCH_X86_64 && ATTN_COMPILER_AVX2)
+#define ATTN_HAVE_AVX512 (ATTN_ARCH_X86_64 && ATTN_COMPILER_AVX512)
+#define ATTN_HAVE_AVX512BF16 (ATTN_ARCH_X86_64 && ATTN_COMPILER_AVX512BF16)
+#define ATTN_HAVE_NEON ATTN_ARCH_AARCH64
+
+/* Targets of the levels, for ATTN_TARGET in stubs. */
+#define ATTN_TARGET_AVX2 "avx2,fma,f16c"
+#define ATTN_TARGET_AVX512 "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
+#define ATTN_TARGET_AVX512BF16 "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16"
+
+#endif

@@ -1,0 +1,85 @@
+/* simd_math.h - functions over the vector vocabulary, the same at every level. Included by each simd_<isa>.h.
+ *
+ * The vocabulary (v_f32 holds V_N floats, v_i32 V_N integers, v_mask one truth value per lane):
+ *   v_zero v_set1 v_load v_store          unaligned; v_load_n, v_store_n: the first n < V_N lanes only, no other byte is
+ *                                         touched, the rest reads as 0
+ *   v_load_bf16 _f16 _i8 _u8, .._n        widened to floats        v_store_bf16 _f16, .._n   rounded to nearest even
+ *   v_add v_sub v_mul v_div v_sqrt v_abs v_neg
+ *   v_fma(a, b, c) = a*b + c, v_fnma = c - a*b; one rounding (scalar: two)
+ *   v_max(a, b) = a > b ? a : b, v_min(a, b) = a < b ? a : b: with a NaN in either, b. So v_max(x, m) drops a NaN in x
+ *   v_round                               to an integral value, nearest even
+ *   v_sum v_max_lanes                     over lanes; v_sum adds halves onto each other (fixed order)
+ *   v_gt v_ge v_eq v_select(m, a, b) = m ? a : b; v_mask_and _or _not, v_mask_any, v_mask_all, v_mask_first(n)
+ *   v_i_set1 v_i_load v_i_add v_i_gt v_from_i v_to_i
+ *   v_scale2(p, n)                        p * 2^n for integral n in -151..129, subnormal results rounded once
+ *   v_shl23                               bits of each lane shifted left by 23: an integer becomes an exponent
+ *   v_transpose(r)                        V_N rows of V_N floats, in place
+ * and from here: v_exp2 v_exp (within 2 ulp on the whole range) v_exp2_soft v_tanh.
+ * Coefficients: Remez fits on the reduced ranges, rounded to f32; ulps are measured by tests/kernels/test_simd.c. */
+#ifndef ATTN_KERNELS_SIMD_MATH_H
+#define ATTN_KERNELS_SIMD_MATH_H
+
+/* 2^r for |r| <= 1/2; relative error 4e-9 before rounding. */
+ATTN_INLINE v_f32 v_exp2_poly(v_f32 r)
+{
+    v_f32 p = v_set1(0x1.446c7ep-13f);
+    p = v_fma(p, r, v_set1(0x1.5f88fep-10f));
+    p = v_fma(p, r, v_set1(0x1.3b29e4p-7f));
+    p = v_fma(p, r, v_set1(0x1.c6ae2cp-5f));
+    p = v_fma(p, r, v_set1(0x1.ebfbe0p-3f));
+    p = v_fma(p, r, v_set1(0x1.62e432p-1f));
+    return v_fma(p, r, v_set1(1.0f));
+}
+
+/* 2^x. Overflows to infinity, underflows through the subnormals to 0; NaN stays NaN. */
+ATTN_INLINE v_f32 v_exp2(v_f32 x)
+{
+    x = v_max(v_set1(-151.0f), v_min(v_set1(129.0f), x));
+    v_f32 n = v_round(x);
+    return v_scale2(v_exp2_poly(v_sub(x, n)), n);
+}
+
+/* 2^x for x <= 127, for weights of a softmax: results below 2^-126.5 are 0; NaN stays NaN. Adding 1.5 * 2^23 leaves
+ * round(x) in the low bits of the sum; the 127 makes them a biased exponent. */
+ATTN_INLINE v_f32 v_exp2_soft(v_f32 x)
+{
+    const v_f32 magic = v_set1(0x1.8p23f + 127.0f);
+    x = v_max(v_set1(-127.0f), x);
+    v_f32 t = v_add(x, magic);
+    v_f32 r = v_sub(x, v_sub(t, magic));
+    return v_mul(v_exp2_poly(r), v_shl23(t));
+}
+
+/* e^x: n = round(x log2 e), r = x - n ln 2 in two parts (Cody and Waite), |r| <= 0.3466. */
+ATTN_INLINE v_f32 v_exp(v_f32 x)
+{
+    x = v_max(v_set1(-104.0f), v_min(v_set1(89.0f), x));
+    v_f32 n = v_round(v_mul(x, v_set1(0x1.715476p+0f)));
+    v_f32 r = v_fnma(n, v_set1(0x1.62e4p-1f), x);
+    r = v_fnma(n, v_set1(0x1.7f7d1cp-20f), r);
+    v_f32 p = v_set1(0x1.6a244cp-10f);
+    p = v_fma(p, r, v_set1(0x1.1239d4p-7f));
+    p = v_fma(p, r, v_set1(0x1.5558f2p-5f));
+    p = v_fma(p, r, v_set1(0x1.555492p-3f));
+    p = v_fma(p, r, v_set1(0x1.fffffcp-2f));
+    p = v_fma(p, r, v_set1(1.0f));
+    return v_scale2(v_fma(p, r, v_set1(1.0f)), n);
+}
+
+/* tanh(x): an odd polynomial below 0.625, 1 - 2 / (e^2|x| + 1) above. */
+ATTN_INLINE v_f32 v_tanh(v_f32 x)
+{
+    v_f32 size = v_abs(x), square = v_mul(x, x);
+    v_f32 p = v_set1(-0x1.975912p-8f);
+    p = v_fma(p, square, v_set1(0x1.59d5cap-6f));
+    p = v_fma(p, square, v_set1(-0x1.b968b4p-5f));
+    p = v_fma(p, square, v_set1(0x1.110f9cp-3f));
+    p = v_fma(p, square, v_set1(-0x1.555554p-2f));
+    v_f32 small = v_fma(v_mul(p, square), x, x);
+    v_f32 grown = v_exp(v_add(v_min(size, v_set1(20.0f)), v_min(size, v_set1(20.0f))));
+    v_f32 large = v_sub(v_set1(1.0f), v_div(v_set1(2.0f), v_add(grown, v_set1(1.0f))));
+    large = v_select(v_gt(v_zero(), x), v_neg(large), large);
+    return v_select(v_gt(size, v_set1(0.625f)), large, small); /* NaN takes the small branch and stays */
+}
+
+#endif

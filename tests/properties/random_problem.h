@@ -40,7 +40,7 @@ static inline double rng_normal(rng *r)
 
 typedef struct random_problem {
     attn_sdpa_args args;
-    void *owned[32];
+    void *owned[512];
     int n_owned;
 } random_problem;
 

@@ -37,6 +37,11 @@ bool explain_compute(attn_ctx *ctx, const explain_input *input, explain_scaling 
                      bool causal, explain_steps *steps);
 void explain_steps_free(explain_steps *steps);
 
+/** How much query 0's weight on key `of` changes with its scaled score of key `by`:
+ * attn_sdpa_backward's gradient of a bias on that score. false after a message. */
+bool explain_gradient(attn_ctx *ctx, const explain_input *input, explain_scaling scaling,
+                      int64_t of, int64_t by, double *gradient);
+
 /** Which keys query positions admit in one causal layer of n positions, from the operator's
  * weights: weight[i * n + j] > 0. window 0: all earlier positions; else the last `window`, the own
  * one included. Returns n * n weights to be freed, or NULL after a message. */

@@ -139,6 +139,38 @@ bool explain_compute(attn_ctx *ctx, const explain_input *input, explain_scaling 
     return good;
 }
 
+bool explain_gradient(attn_ctx *ctx, const explain_input *input, explain_scaling scaling,
+                      int64_t of, int64_t by, double *gradient)
+{
+    int64_t m = input->n_key;
+    double lse, *work = numbers(3, m);
+    double *bias = work, *d_bias = work + m, *value = work + 2 * m, one = 1.0, out;
+    attn_sdpa_args args;
+    attn_sdpa_backward_args back;
+    attn_status status = ATTN_ERR_OUT_OF_MEMORY;
+    ATTN_ARGS_INIT(&args);
+    args.query = attn_cview_of(input->query, ATTN_F64, 1, 1, 1, input->head_dim);
+    args.key = attn_cview_of(input->key, ATTN_F64, 1, 1, m, input->head_dim);
+    args.value = attn_cview_of(value, ATTN_F64, 1, 1, m, 1); /* out = sum_j w_j [j = of] = w_of */
+    args.out = attn_view_of(&out, ATTN_F64, 1, 1, 1, 1);
+    args.lse = &lse;
+    args.mask.bias = attn_cview_of(bias, ATTN_F64, 1, 1, 1, m);
+    set_scale(&args, input, scaling);
+    ATTN_ARGS_INIT(&back);
+    back.forward = &args;
+    back.d_out = attn_cview_of(&one, ATTN_F64, 1, 1, 1, 1);
+    back.d_bias = attn_view_of(d_bias, ATTN_F64, 1, 1, 1, m);
+    if (work) {
+        value[of] = 1.0;
+        status = attn_sdpa_forward(ctx, &args, NULL, 0);
+        if (status == ATTN_OK)
+            status = attn_sdpa_backward(ctx, &back, NULL, 0);
+        *gradient = d_bias[by];
+    }
+    free(work);
+    return status == ATTN_OK || failed(ctx, status, "gradient");
+}
+
 double *explain_admitted(attn_ctx *ctx, int64_t n, bool causal, int64_t window)
 {
     static const double nothing = 0.0;

@@ -6,10 +6,15 @@
 
 /* ---- saturation ------------------------------------------------------------------------------ */
 
+typedef struct saturation_side {
+    double gap, winner; /* of the scaled scores; the winner's weight */
+    double gradient;    /* of the winner's weight by the loser's score; w (w - 1), below 0 */
+} saturation_side;
+
 /* Two keys whose raw scores differ by one standard deviation, sqrt(d_k): the query is all ones, the
  * winner's entries are 1/sqrt(d_k) (dot product sqrt(d_k)), the loser's are 0. */
-static bool one_sigma(attn_ctx *ctx, int64_t head_dim, explain_scaling scaling, double weight[2],
-                      double *gap)
+static bool one_sigma(attn_ctx *ctx, int64_t head_dim, explain_scaling scaling,
+                      saturation_side *side)
 {
     explain_input input;
     explain_steps steps;
@@ -31,35 +36,25 @@ static bool one_sigma(attn_ctx *ctx, int64_t head_dim, explain_scaling scaling, 
     }
     good = good && explain_compute(ctx, &input, scaling, false, &steps);
     if (good) {
-        weight[0] = steps.weight[0];
-        weight[1] = steps.weight[1];
-        *gap = steps.scaled[0] - steps.scaled[1];
+        side->winner = steps.weight[0];
+        side->gap = steps.scaled[0] - steps.scaled[1];
         explain_steps_free(&steps);
+        good = explain_gradient(ctx, &input, scaling, 0, 1, &side->gradient);
     }
     explain_input_free(&input);
     return good;
 }
 
-typedef struct saturation_row {
-    int64_t head_dim;
-    double raw[2], scaled[2], raw_gap, scaled_gap;
-} saturation_row;
-
-static json_t *saturation_json(const saturation_row *row)
+static json_t *side_json(const saturation_side *side)
 {
-    return json_pack("{s:I, s:{s:f, s:f, s:f}, s:{s:f, s:f, s:f}}", "d_k",
-                     (json_int_t)row->head_dim, "unscaled", "gap", row->raw_gap, "winner",
-                     row->raw[0], "gradient", row->raw[0] * row->raw[1], "scaled", "gap",
-                     row->scaled_gap, "winner", row->scaled[0], "gradient",
-                     row->scaled[0] * row->scaled[1]);
+    return json_pack("{s:f, s:f, s:f}", "gap", side->gap, "winner", side->winner, "gradient",
+                     side->gradient);
 }
 
-static void saturation_line(const cli_term *term, const saturation_row *row)
+static void side_columns(const cli_term *term, const saturation_side *side)
 {
-    printf("  %4lld  %8.3f   %s%.4f%s  %9.1e   %8.3f   %s%.4f%s  %9.1e\n", (long long)row->head_dim,
-           row->raw_gap, cli_heat_begin(term, row->raw[0]), row->raw[0], cli_reset(term),
-           row->raw[0] * row->raw[1], row->scaled_gap, cli_heat_begin(term, row->scaled[0]),
-           row->scaled[0], cli_reset(term), row->scaled[0] * row->scaled[1]);
+    printf("  %8.3f   %s%.4f%s  %10.3g", side->gap, cli_heat_begin(term, side->winner), side->winner,
+           cli_reset(term), side->gradient);
 }
 
 bool explain_saturation(const cli_term *term, attn_ctx *ctx, json_t *into)
@@ -74,22 +69,28 @@ bool explain_saturation(const cli_term *term, attn_ctx *ctx, json_t *into)
             term, 2,
             "Two keys whose raw scores differ by one standard deviation of a dot product, "
             "sqrt(d_k). How sure of the winner does softmax become, and how far can "
-            "training still move it? The gradient is that of the winner's weight w by "
-            "the loser's score: w times the loser's weight.");
+            "training still move it? The gradient is that of the winner's weight by "
+            "the loser's score.");
         printf("\n        %s  unscaled                        scaled by 1/sqrt(d_k)%s\n",
                cli_dim(term), cli_reset(term));
         printf("  %s d_k       gap   winner   gradient        gap   winner   gradient%s\n",
                cli_dim(term), cli_reset(term));
     }
     for (size_t r = 0; r < sizeof dims / sizeof *dims; r++) {
-        saturation_row row = {dims[r], {0, 0}, {0, 0}, 0, 0};
-        if (!one_sigma(ctx, dims[r], EXPLAIN_UNSCALED, row.raw, &row.raw_gap) ||
-            !one_sigma(ctx, dims[r], EXPLAIN_SCALED, row.scaled, &row.scaled_gap))
+        saturation_side raw, scaled;
+        if (!one_sigma(ctx, dims[r], EXPLAIN_UNSCALED, &raw) ||
+            !one_sigma(ctx, dims[r], EXPLAIN_SCALED, &scaled))
             return false;
-        if (into)
-            json_array_append_new(rows, saturation_json(&row));
-        else
-            saturation_line(term, &row);
+        if (into) {
+            json_array_append_new(rows, json_pack("{s:I, s:o, s:o}", "d_k", (json_int_t)dims[r],
+                                                  "unscaled", side_json(&raw), "scaled",
+                                                  side_json(&scaled)));
+            continue;
+        }
+        printf("  %4lld", (long long)dims[r]);
+        side_columns(term, &raw);
+        side_columns(term, &scaled);
+        putchar('\n');
     }
     if (!into)
         cli_paragraph(term, 2,

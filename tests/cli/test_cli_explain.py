@@ -50,12 +50,14 @@ def test_saturation(attn):
     assert [r["d_k"] for r in rows] == [4, 16, 64, 256, 1024]
     same([r["unscaled"]["winner"] for r in rows], ["0.88", "0.98", "0.9997", "1.0000", "1.0000"])
     same([r["scaled"]["winner"] for r in rows], ["0.73"] * 5)
-    gradients = [r["unscaled"]["gradient"] for r in rows]
+    gradients = [-r["unscaled"]["gradient"] for r in rows]
     assert all(later < earlier / 5 for earlier, later in zip(gradients, gradients[1:]))
     assert 0 < gradients[-1] < 1e-13
     for r in rows:
-        same([r["scaled"]["gap"], r["scaled"]["gradient"]], ["1.000", "0.197"])
+        same([r["scaled"]["gap"], r["scaled"]["gradient"]], ["1.000", "-0.197"])
         assert abs(r["unscaled"]["gap"] - r["d_k"] ** 0.5) < 1e-9
+        w = r["unscaled"]["winner"]  # the softmax's derivative, -w (1 - w), as far as 1 - w still has digits
+        assert abs(r["unscaled"]["gradient"] + w * (1 - w)) < 1e-11
 
 
 def test_mask(attn):

@@ -251,6 +251,10 @@ static attn_status check_cache(attn_ctx *ctx, decode_plan *plan, unsigned need)
     attn_decode_args *a = &plan->a;
     const attn_view *views[4] = {&a->cache_key, &a->cache_value, &a->cache_key_scale, &a->cache_value_scale};
     static const char *const names[4] = {"cache_key", "cache_value", "cache_key_scale", "cache_value_scale"};
+    ATTN_REQUIRE(ctx, a->layout.block_table || a->cache_key.shape[0] == plan->batch,
+                 "cache_key.shape[0] is %lld, must be query.shape[0], %lld", LL(a->cache_key.shape[0]), LL(plan->batch));
+    ATTN_REQUIRE(ctx, a->layout.ring == 0 || a->layout.ring == 1, "layout.ring is %lld, must be 0 or 1", LL(a->layout.ring));
+    ATTN_REQUIRE(ctx, !(a->layout.ring && a->layout.block_table), "layout.ring and layout.block_table exclude each other");
     for (int n = 0; n < (a->cache_key.dtype == ATTN_I8 ? 4 : 2); n++) {
         attn_cview v = attn_view_const(views[n]);
         ATTN_TRY(attn_check_view(ctx, &v, names[n], need));
@@ -261,10 +265,6 @@ static attn_status check_cache(attn_ctx *ctx, decode_plan *plan, unsigned need)
         ATTN_REQUIRE(ctx, !plan->appends || attn_elements_distinct(&v), "%s.stride makes elements of %s overlap", names[n],
                      names[n]);
     }
-    ATTN_REQUIRE(ctx, a->layout.block_table || a->cache_key.shape[0] == plan->batch,
-                 "cache_key.shape[0] is %lld, must be query.shape[0], %lld", LL(a->cache_key.shape[0]), LL(plan->batch));
-    ATTN_REQUIRE(ctx, a->layout.ring == 0 || a->layout.ring == 1, "layout.ring is %lld, must be 0 or 1", LL(a->layout.ring));
-    ATTN_REQUIRE(ctx, !(a->layout.ring && a->layout.block_table), "layout.ring and layout.block_table exclude each other");
     return ATTN_OK;
 }
 

@@ -44,23 +44,33 @@ LITE_UNUSED LITE_NORETURN static void lite_fail(const char *file, int line, cons
     longjmp(lite_return, LITE_FAILED);
 }
 
-LITE_UNUSED static void lite_check_integers(int holds, unsigned long long a, unsigned long long b,
-                                            const char *relation, const char *file, int line)
+/* The checks are functions, so that each argument of an assert is evaluated once. */
+LITE_UNUSED static void lite_check_integers(int want_equal, unsigned long long a, unsigned long long b, const char *file,
+                                            int line)
 {
-    if (holds)
+    if ((a == b) == want_equal)
         return;
     char text[128];
-    snprintf(text, sizeof text, "%#llx %s %#llx", a, relation, b);
+    snprintf(text, sizeof text, "%#llx %s %#llx", a, want_equal ? "!=" : "==", b);
     lite_fail(file, line, text);
 }
 
-LITE_UNUSED static void lite_check_floats(int holds, double a, double b, const char *relation, const char *file,
-                                          int line)
+LITE_UNUSED static void lite_check_range(unsigned long long value, unsigned long long low, unsigned long long high,
+                                         const char *file, int line)
 {
-    if (holds)
+    if (value >= low && value <= high)
         return;
     char text[128];
-    snprintf(text, sizeof text, "%.17g %s %.17g", a, relation, b);
+    snprintf(text, sizeof text, "%llu is not within the range %llu-%llu", value, low, high);
+    lite_fail(file, line, text);
+}
+
+LITE_UNUSED static void lite_check_floats(int want_equal, double a, double b, double epsilon, const char *file, int line)
+{
+    if ((a - b <= epsilon && b - a <= epsilon) == want_equal)
+        return;
+    char text[128];
+    snprintf(text, sizeof text, "%.17g %s %.17g", a, want_equal ? "!=" : "==", b);
     lite_fail(file, line, text);
 }
 
@@ -88,8 +98,6 @@ LITE_UNUSED static void lite_check_memory(int want_equal, const void *a, const v
 }
 
 #define LITE_U(x) ((unsigned long long)(x))
-#define LITE_COMPARE(a, op, b, not_op)                                                                             \
-    lite_check_integers(LITE_U(a) op LITE_U(b), LITE_U(a), LITE_U(b), not_op, __FILE__, __LINE__)
 #define fail() lite_fail(__FILE__, __LINE__, "fail()")
 #define fail_msg(...) (fprintf(stderr, "[  ERROR   ] --- " __VA_ARGS__), lite_fail(__FILE__, __LINE__, ""))
 #define skip() longjmp(lite_return, LITE_SKIPPED)
@@ -101,19 +109,15 @@ LITE_UNUSED static void lite_check_memory(int want_equal, const void *a, const v
 #define assert_null(p) ((p) ? lite_fail(__FILE__, __LINE__, #p " is not NULL") : (void)0)
 #define assert_return_code(rc, error)                                                                              \
     ((rc) >= 0 ? (void)(error) : lite_fail(__FILE__, __LINE__, #rc " is negative"))
-#define assert_int_equal(a, b) LITE_COMPARE(a, ==, b, "!=")
-#define assert_int_not_equal(a, b) LITE_COMPARE(a, !=, b, "==")
+#define assert_int_equal(a, b) lite_check_integers(1, LITE_U(a), LITE_U(b), __FILE__, __LINE__)
+#define assert_int_not_equal(a, b) lite_check_integers(0, LITE_U(a), LITE_U(b), __FILE__, __LINE__)
 #define assert_ptr_equal(a, b) assert_int_equal((uintptr_t)(a), (uintptr_t)(b))
 #define assert_ptr_not_equal(a, b) assert_int_not_equal((uintptr_t)(a), (uintptr_t)(b))
-#define assert_in_range(v, low, high)                                                                              \
-    ((LITE_U(v) >= LITE_U(low) && LITE_U(v) <= LITE_U(high)) ? (void)0                                             \
-                                                             : lite_fail(__FILE__, __LINE__, #v " out of range"))
+#define assert_in_range(v, low, high) lite_check_range(LITE_U(v), LITE_U(low), LITE_U(high), __FILE__, __LINE__)
 #define assert_float_equal(a, b, eps)                                                                              \
-    lite_check_floats((double)(a) - (double)(b) <= (double)(eps) && (double)(b) - (double)(a) <= (double)(eps),     \
-                      (double)(a), (double)(b), "!=", __FILE__, __LINE__)
+    lite_check_floats(1, (double)(a), (double)(b), (double)(eps), __FILE__, __LINE__)
 #define assert_float_not_equal(a, b, eps)                                                                          \
-    lite_check_floats(!((double)(a) - (double)(b) <= (double)(eps) && (double)(b) - (double)(a) <= (double)(eps)),  \
-                      (double)(a), (double)(b), "==", __FILE__, __LINE__)
+    lite_check_floats(0, (double)(a), (double)(b), (double)(eps), __FILE__, __LINE__)
 #define assert_double_equal assert_float_equal
 #define assert_double_not_equal assert_float_not_equal
 #define assert_string_equal(a, b) lite_check_strings(1, a, b, __FILE__, __LINE__)

@@ -170,7 +170,6 @@ class Values(unittest.TestCase):
         np.testing.assert_allclose(attn.rope(x, position_offset=3), want, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(attn.rope(attn.rope(x, positions=positions), positions=positions, inverse=True), x, atol=1e-12)
 
-    @unittest.skipUnless(hasattr(attn.library.lib, "attn_sdpa_decode"), "this libattn has no attn_sdpa_decode")
     def test_decode_equals_the_full_pass(self):
         q, k, v = problem(seq_q=11, seq_kv=11)
         want = attn.attention(q, k, v, causal=True)

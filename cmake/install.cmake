@@ -1,3 +1,7 @@
+if(SKBUILD) # the Python wheel: the operator's library beside the package, and nothing else
+  install(FILES $<TARGET_FILE:attn> DESTINATION attn RENAME libattn.so)
+  return()
+endif()
 install(TARGETS attn EXPORT attnTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(ATTN_MODEL)
   install(TARGETS attn_model EXPORT attnTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

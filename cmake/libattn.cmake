@@ -6,7 +6,10 @@ file(GLOB_RECURSE ATTN_OP_SOURCES CONFIGURE_DEPENDS
 # kernels/nn and ops/nn (norms, linear layers, losses) belong to libattn_model.
 list(FILTER ATTN_OP_SOURCES EXCLUDE REGEX "/(kernels|ops)/nn/")
 
-# core is compiled once and linked, hidden, into both libraries.
+# core is compiled once and linked, hidden, into both libraries; all but context.c, which holds public functions:
+# there is one of those, in libattn.
+list(FILTER ATTN_CORE_SOURCES EXCLUDE REGEX "/context\\.c$")
+list(APPEND ATTN_OP_SOURCES ${PROJECT_SOURCE_DIR}/src/core/context.c)
 add_library(attn_core OBJECT ${ATTN_CORE_SOURCES})
 target_link_libraries(attn_core PRIVATE attn_flags Threads::Threads)
 target_compile_definitions(attn_core PRIVATE ATTN_BUILDING)

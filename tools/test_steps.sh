@@ -2,7 +2,7 @@
 # 0 / non-zero (one test) or leaves counts with "count PASSED FAILED SKIPPED". Its output goes to build/test-logs.
 
 QUICK_STEPS="includes headers plain_cc symbols gcc readme python cases"
-ALL_STEPS="includes headers plain_cc symbols gcc readme python cases conformance isa old_x86 install clang asan tsan aarch64"
+ALL_STEPS="includes headers plain_cc symbols gcc readme python cases conformance isa old_x86 install wheel clang asan tsan aarch64"
 LOGS=build/test-logs
 jobs=$(nproc)
 
@@ -180,15 +180,31 @@ step_install() { # installed into a folder, found by pkg-config and by CMake, us
     sh tools/check_install.sh "$prefix" build/test-consumer
 }
 
+step_wheel() { # the Python wheel: built, unpacked elsewhere, used
+    .venv/bin/python -c 'import scikit_build_core, numpy' 2>/dev/null ||
+        { lacking "scikit-build-core is not here (.venv needs the network once)"; return; }
+    local folder=$PWD/build/wheel
+    rm -rf "$folder"
+    .venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w "$folder" . || return 1
+    ls "$folder"/libattn-*-py3-none-*.whl || return 1
+    .venv/bin/python -m zipfile -e "$folder"/libattn-*.whl "$folder/unpacked" || return 1
+    find "$folder/unpacked" -name '*.so' | grep -qx "$folder/unpacked/attn/libattn.so" || return 1
+    (cd / && env -u ATTN_LIBRARY PYTHONPATH="$folder/unpacked" "$OLDPWD/.venv/bin/python" -m attn info)
+}
+
 # ---- Running them ---------------------------------------------------------------------------------
 # A Python for the tests: .venv where it could be made (it has ml_dtypes and onnx), else the system's.
 choose_python() {
-    local candidate
-    if [ ! -x .venv/bin/python ] && [ "$1" = full ]; then
+    local candidate packages="numpy ml_dtypes onnx==1.23.2 scikit-build-core"
+    if [ "$1" = full ] && [ "$(cat .venv/dev-packages 2>/dev/null)" != "$packages" ]; then
         say "dev: making .venv for the Python tests" >&2
-        { python3 -m venv .venv && .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-            numpy ml_dtypes onnx==1.23.2; } >"$LOGS/venv.log" 2>&1 ||
-            { rm -rf .venv; say "dev: no .venv ($(tail -n 1 "$LOGS/venv.log" | cut -c1-120)); conformance is skipped" >&2; }
+        if { python3 -m venv .venv && .venv/bin/python -m pip install --quiet --disable-pip-version-check $packages; } \
+            >"$LOGS/venv.log" 2>&1; then
+            printf '%s' "$packages" >.venv/dev-packages
+        else
+            rm -rf .venv
+            say "dev: no .venv ($(tail -n 1 "$LOGS/venv.log" | cut -c1-120)); conformance and the wheel are skipped" >&2
+        fi
     fi
     test_python=python3
     for candidate in .venv/bin/python python3 /usr/bin/python3; do

@@ -134,7 +134,19 @@ step_isa() { # kernel and property tests at each lower level
 
 step_old_x86() { # a CPU without AVX: a stray instruction stops the program
     [ "$(uname -m)" = x86_64 ] && command -v qemu-x86_64 >/dev/null || { lacking "qemu-x86_64 is not installed"; return; }
-    qemu-x86_64 -cpu Nehalem build/examples/example_op_forward
+    local name passed=0 failed=0
+    say "not run on the old CPU: test_simd_* (exhaustive, and run on this one)"
+    for name in $(test_names kernels unit | grep -v '^test_simd_'); do
+        if timeout 120 qemu-x86_64 -cpu Nehalem "build/tests/$name" >"$LOGS/old_x86-$name.log" 2>&1; then
+            passed=$((passed + 1))
+        else
+            failed=$((failed + 1))
+            say "$name:"
+            tail -n 5 "$LOGS/old_x86-$name.log"
+        fi
+    done
+    count $passed $failed 0
+    [ $failed -eq 0 ]
 }
 
 step_aarch64() {

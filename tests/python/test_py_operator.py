@@ -184,6 +184,16 @@ class Values(unittest.TestCase):
         with self.assertRaises(attn.InvalidArgument):
             cache.decode(np.zeros((2, 4, 20, 8), np.float32), np.zeros((2, 2, 20, 8), np.float32), np.zeros((2, 2, 20, 6), np.float32))
 
+    def test_int8_and_ring_caches(self):
+        q, k, v = problem(seq_q=24, seq_kv=24)
+        small = attn.KVCache(2, 2, 24, 8, 6, np.int8)
+        got = np.concatenate([small.decode(q[:, :, a:a + 8], k[:, :, a:a + 8], v[:, :, a:a + 8]) for a in (0, 8, 16)], axis=2)
+        np.testing.assert_allclose(got, attn.attention(q, k, v, causal=True), atol=0.05)
+        window = {"window": (5, 0)}
+        ring = attn.KVCache(2, 2, 8, 8, 6, ring=True)
+        got = np.concatenate([ring.decode(q[:, :, a:a + 1], k[:, :, a:a + 1], v[:, :, a:a + 1], **window) for a in range(24)], axis=2)
+        np.testing.assert_allclose(got, attn.attention(q, k, v, causal=True, **window), rtol=1e-5, atol=1e-6)
+
     def test_prepared_call_sees_new_contents(self):
         q, k, v = problem()
         call = attn.prepare(q, k, v)

@@ -11,5 +11,8 @@ if(ATTN_SANITIZE)
     -fno-sanitize-recover=all)
   target_link_options(attn_flags INTERFACE -fsanitize=${ATTN_SANITIZE})
 endif()
+if(ATTN_FUZZ) # the code under test is instrumented for coverage, not only the fuzz target
+  target_compile_options(attn_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 target_compile_definitions(attn_flags INTERFACE _GNU_SOURCE)
 target_include_directories(attn_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)

@@ -21,6 +21,7 @@ void attn_safetensors_close(attn_safetensors *st)
     free(st->shards);
     free(st->tensors);
     free(st->extents);
+    free(st->metadata_keys);
     free(st->in_order);
     free(st->by_name);
     json_decref(st->header);
@@ -58,11 +59,15 @@ size_t attn_safetensors_file_size(const attn_safetensors *st)
     return size;
 }
 
+/* The file whose metadata stands for all. */
+static const attn_safetensors *metadata_file(const attn_safetensors *st)
+{
+    return st->n_shards ? st->shards[0] : st;
+}
+
 static json_t *metadata_of(const attn_safetensors *st)
 {
-    if (!st->header && st->n_shards)
-        st = st->shards[0];
-    return json_object_get(st->header, "__metadata__");
+    return json_object_get(metadata_file(st)->header, "__metadata__");
 }
 
 const char *attn_safetensors_metadata(const attn_safetensors *st, const char *key)
@@ -78,12 +83,8 @@ size_t attn_safetensors_metadata_count(const attn_safetensors *st)
 void attn_safetensors_metadata_at(const attn_safetensors *st, size_t index, const char **key,
                                   const char **text)
 {
-    json_t *metadata = metadata_of(st);
-    void *at = json_object_iter(metadata);
-    while (at && index--)
-        at = json_object_iter_next(metadata, at);
-    *key = at ? json_object_iter_key(at) : NULL;
-    *text = at ? json_string_value(json_object_iter_value(at)) : NULL;
+    *key = metadata_file(st)->metadata_keys[index];
+    *text = attn_safetensors_metadata(st, *key);
 }
 
 /* ---- Reading numbers ------------------------------------------------------------------------ */

@@ -66,7 +66,8 @@ const attn_st_tensor *attn_safetensors_find(const attn_safetensors *st, const ch
 /* Bytes of all files together. */
 size_t attn_safetensors_file_size(const attn_safetensors *st);
 
-/* The text of __metadata__ (of the first shard); NULL when there is none of that key. */
+/* The texts of __metadata__ (of the first shard), in header order; NULL when there is none of that
+ * key. */
 const char *attn_safetensors_metadata(const attn_safetensors *st, const char *key);
 size_t attn_safetensors_metadata_count(const attn_safetensors *st);
 void attn_safetensors_metadata_at(const attn_safetensors *st, size_t index, const char **key,

@@ -13,9 +13,10 @@ struct attn_safetensors {
     attn_st_tensor *tensors; /* of a single file, header order; of an index NULL */
     size_t n_tensors;
     const attn_st_tensor **in_order, **by_name; /* into tensors, or into those of the shards */
-    int64_t *extents; /* shapes of a single file's tensors, one after the other */
-    json_t
-        *header; /* keeps the names alive; of an index NULL (the names are those of the shards) */
+    int64_t *extents;           /* shapes of a single file's tensors, one after the other */
+    const char **metadata_keys; /* of a single file, header order; borrowed from header */
+    /* Keeps the names alive; of an index NULL (the names are those of the shards). */
+    json_t *header;
 };
 
 /* Fills by_name (room for n_tensors) from in_order. */

@@ -49,21 +49,26 @@ static attn_status parse_header(parse *p, const attn_mapped_file *file)
     return ATTN_OK;
 }
 
-static attn_status check_metadata(parse *p)
+static attn_status parse_metadata(parse *p)
 {
-    const json_t *metadata = json_object_get(p->st->header, "__metadata__");
+    json_t *metadata = json_object_get(p->st->header, "__metadata__");
     char shown[SHOWN];
     const char *key;
     json_t *value;
+    size_t count = 0;
     if (!metadata)
         return ATTN_OK;
     if (!json_is_object(metadata))
         return FAIL(p, "__metadata__: is not an object");
-    json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
+    p->st->metadata_keys = calloc(json_object_size(metadata) + 1, sizeof *p->st->metadata_keys);
+    if (!p->st->metadata_keys)
+        return attn_io_no_memory(p->error, p->error_size, "__metadata__");
+    json_object_foreach(metadata, key, value)
     {
         if (!json_is_string(value))
             return FAIL(p, "__metadata__: the value of '%s' is not a string",
                         attn_io_printable(key, strlen(key), shown, sizeof shown));
+        p->st->metadata_keys[count++] = key;
     }
     return ATTN_OK;
 }
@@ -252,7 +257,7 @@ attn_status attn_safetensors_parse(attn_mapped_file *file, attn_safetensors **ou
     parse p = {.st = st, .error = text, .error_size = sizeof text};
     attn_status status = parse_header(&p, file);
     if (status == ATTN_OK)
-        status = check_metadata(&p);
+        status = parse_metadata(&p);
     if (status == ATTN_OK)
         status = parse_tensors(&p);
     if (status != ATTN_OK) {

@@ -1,0 +1,317 @@
+/* gguf_tokenizer.c - tokenizer.json and tokenizer_config.json from the values of a GGUF file. */
+#include "io/gguf_tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/io_error.h"
+
+#define SHOWN 96
+
+enum { TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4 }; /* values of tokenizer.ggml.token_type */
+
+typedef struct build {
+    const attn_gguf *gguf;
+    attn_gguf_string *tokens, *merges;
+    int64_t *types; /* NULL: every token is ordinary */
+    size_t n_tokens, n_merges;
+    attn_gguf_string split;
+    char *error;
+    size_t error_size;
+} build;
+
+#define FAIL(b, status, ...)                                                                       \
+    ((void)attn_io_fail((b)->error, (b)->error_size, status, __VA_ARGS__), status)
+
+static bool same_text(attn_gguf_string text, const char *want)
+{
+    return text.length == strlen(want) && !memcmp(text.text, want, text.length);
+}
+
+static attn_status no_memory(const build *b)
+{
+    return attn_io_no_memory(b->error, b->error_size, "a tokenizer");
+}
+
+/* ---- Reading -------------------------------------------------------------------------------- */
+
+static attn_status read_values(build *b)
+{
+    attn_gguf_string model;
+    char shown[SHOWN];
+    size_t n_types;
+    attn_status status =
+        attn_gguf_get_string(b->gguf, "tokenizer.ggml.model", &model, b->error, b->error_size);
+    if (status == ATTN_OK && !same_text(model, "gpt2"))
+        return FAIL(b, ATTN_ERR_UNSUPPORTED,
+                    "tokenizer.ggml.model: '%s' cannot be written as tokenizer.json",
+                    attn_io_printable(model.text, model.length, shown, sizeof shown));
+    if (status == ATTN_OK)
+        status =
+            attn_gguf_get_string(b->gguf, "tokenizer.ggml.pre", &b->split, b->error, b->error_size);
+    if (status == ATTN_OK)
+        status = attn_gguf_get_string_array(b->gguf, "tokenizer.ggml.tokens", &b->tokens,
+                                            &b->n_tokens, b->error, b->error_size);
+    if (status == ATTN_OK)
+        status = attn_gguf_get_string_array(b->gguf, "tokenizer.ggml.merges", &b->merges,
+                                            &b->n_merges, b->error, b->error_size);
+    if (status != ATTN_OK || !attn_gguf_find(b->gguf, "tokenizer.ggml.token_type"))
+        return status;
+    status = attn_gguf_get_i64_array(b->gguf, "tokenizer.ggml.token_type", &b->types, &n_types,
+                                     b->error, b->error_size);
+    if (status == ATTN_OK && n_types != b->n_tokens)
+        return FAIL(b, ATTN_ERR_FORMAT, "tokenizer.ggml.token_type: %zu types for %zu tokens",
+                    n_types, b->n_tokens);
+    return status;
+}
+
+/* ---- The model: vocabulary and merges ------------------------------------------------------- */
+
+static attn_status build_vocabulary(const build *b, json_t *vocabulary)
+{
+    char shown[SHOWN];
+    for (size_t i = 0; i < b->n_tokens; i++) {
+        attn_gguf_string token = b->tokens[i];
+        if (memchr(token.text, 0, token.length) ||
+            json_object_getn(vocabulary, token.text, token.length))
+            return FAIL(b, ATTN_ERR_FORMAT,
+                        "tokenizer.ggml.tokens: token %zu ('%s') is there twice or holds a 0", i,
+                        attn_io_printable(token.text, token.length, shown, sizeof shown));
+        if (json_object_setn_new(vocabulary, token.text, token.length, json_integer((json_int_t)i)))
+            return FAIL(b, ATTN_ERR_FORMAT, "tokenizer.ggml.tokens: token %zu ('%s') is not UTF-8",
+                        i, attn_io_printable(token.text, token.length, shown, sizeof shown));
+    }
+    return ATTN_OK;
+}
+
+static attn_status build_merges(const build *b, json_t *merges)
+{
+    char shown[SHOWN];
+    for (size_t i = 0; i < b->n_merges; i++) {
+        attn_gguf_string merge = b->merges[i];
+        /* the first space behind the first byte parts the two (no byte-level token holds a space)
+         */
+        const char *space = merge.length ? memchr(merge.text + 1, ' ', merge.length - 1) : NULL;
+        size_t left = space ? (size_t)(space - merge.text) : 0;
+        json_t *pair =
+            space ? json_pack("[s%, s%]", merge.text, left, space + 1, merge.length - left - 1)
+                  : NULL;
+        if (!pair)
+            return FAIL(b, ATTN_ERR_FORMAT,
+                        "tokenizer.ggml.merges: merge %zu ('%s') is not two tokens", i,
+                        attn_io_printable(merge.text, merge.length, shown, sizeof shown));
+        if (json_array_append_new(merges, pair))
+            return no_memory(b);
+    }
+    return ATTN_OK;
+}
+
+static attn_status build_model(const build *b, json_t **out)
+{
+    json_t *vocabulary = json_object(), *merges = json_array();
+    *out = json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:O?, s:O?}", "type", "BPE",
+                     "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                     "fuse_unk", 0, "byte_fallback", 0, "ignore_merges",
+                     same_text(b->split, "llama-bpe"), "vocab", vocabulary, "merges", merges);
+    attn_status status = *out && vocabulary && merges ? ATTN_OK : no_memory(b);
+    if (status == ATTN_OK)
+        status = build_vocabulary(b, vocabulary);
+    if (status == ATTN_OK)
+        status = build_merges(b, merges);
+    json_decref(vocabulary);
+    json_decref(merges);
+    return status;
+}
+
+/* ---- Splitting, added tokens, frame --------------------------------------------------------- */
+
+#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define WORDS_AND    "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
+#define REST         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+static json_t *byte_level(bool splits)
+{
+    return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
+                     "trim_offsets", 1, "use_regex", splits);
+}
+
+/* A sequence of one step and a byte level that follows. Takes first. */
+static json_t *sequence(json_t *first, bool splits)
+{
+    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first,
+                     byte_level(splits));
+}
+
+static json_t *regex_split(const char *pattern)
+{
+    return json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", pattern,
+                     "behavior", "Isolated", "invert", 0);
+}
+
+static attn_status build_split(const build *b, json_t **out, json_t **normalizer)
+{
+    char shown[SHOWN];
+    *normalizer = json_null();
+    if (same_text(b->split, "gpt-2"))
+        *out = byte_level(true);
+    else if (same_text(b->split, "smollm"))
+        *out = sequence(json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1), true);
+    else if (same_text(b->split, "llama-bpe"))
+        *out = sequence(regex_split(CONTRACTIONS WORDS_AND "{1,3}" REST), false);
+    else if (same_text(b->split, "qwen2")) {
+        *out = sequence(regex_split(CONTRACTIONS WORDS_AND REST), false);
+        *normalizer = json_pack("{s:s}", "type", "NFC");
+    } else
+        return FAIL(b, ATTN_ERR_UNSUPPORTED,
+                    "tokenizer.ggml.pre: '%s' cannot be written as tokenizer.json",
+                    attn_io_printable(b->split.text, b->split.length, shown, sizeof shown));
+    return *out && *normalizer ? ATTN_OK : no_memory(b);
+}
+
+static attn_status build_added(const build *b, json_t *added)
+{
+    for (size_t i = 0; b->types && i < b->n_tokens; i++) {
+        if (b->types[i] != TOKEN_CONTROL && b->types[i] != TOKEN_USER_DEFINED)
+            continue;
+        json_t *token =
+            json_pack("{s:I, s:s%, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)i, "content",
+                      b->tokens[i].text, b->tokens[i].length, "single_word", 0, "lstrip", 0,
+                      "rstrip", 0, "normalized", 0, "special", b->types[i] == TOKEN_CONTROL);
+        if (!token || json_array_append_new(added, token))
+            return no_memory(b);
+    }
+    return ATTN_OK;
+}
+
+/* The token that `key` names, as a new string; NULL with *status ATTN_OK where the file has no such
+ * key. */
+static json_t *token_of(const build *b, const char *key, int64_t *id, attn_status *status)
+{
+    *id = -1;
+    if (*status != ATTN_OK || !attn_gguf_find(b->gguf, key))
+        return NULL;
+    *status = attn_gguf_get_i64(b->gguf, key, id, b->error, b->error_size);
+    if (*status != ATTN_OK)
+        return NULL;
+    if (*id < 0 || (uint64_t)*id >= b->n_tokens) {
+        *status = FAIL(b, ATTN_ERR_FORMAT, "%s: %lld is outside the %zu tokens", key,
+                       (long long)*id, b->n_tokens);
+        return NULL;
+    }
+    json_t *text = json_stringn(b->tokens[*id].text, b->tokens[*id].length);
+    if (!text)
+        *status = no_memory(b);
+    return text;
+}
+
+/* Byte level, and in front of a text the beginning token where the file asks for it. */
+static attn_status build_post(const build *b, json_t **out)
+{
+    bool add = false;
+    int64_t id;
+    attn_status status = ATTN_OK;
+    if (attn_gguf_find(b->gguf, "tokenizer.ggml.add_bos_token"))
+        status = attn_gguf_get_bool(b->gguf, "tokenizer.ggml.add_bos_token", &add, b->error,
+                                    b->error_size);
+    json_t *token = add ? token_of(b, "tokenizer.ggml.bos_token_id", &id, &status) : NULL;
+    if (status != ATTN_OK)
+        return status;
+    if (!token) {
+        *out = byte_level(true);
+        return *out ? ATTN_OK : no_memory(b);
+    }
+    const char *text = json_string_value(token);
+    *out = json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}],"
+                     " s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}],"
+                     " s:{s:{s:s, s:[I], s:[s]}}}",
+                     "type", "TemplateProcessing", "single", "SpecialToken", "id", text, "type_id",
+                     0, "Sequence", "id", "A", "type_id", 0, "pair", "SpecialToken", "id", text,
+                     "type_id", 0, "Sequence", "id", "A", "type_id", 0, "SpecialToken", "id", text,
+                     "type_id", 1, "Sequence", "id", "B", "type_id", 1, "special_tokens", text,
+                     "id", text, "ids", (json_int_t)id, "tokens", text);
+    json_decref(token);
+    return *out ? ATTN_OK : no_memory(b);
+}
+
+static attn_status build_tokenizer(const build *b, json_t **out)
+{
+    json_t *model = NULL, *split = NULL, *normalizer = NULL, *post = NULL, *added = json_array();
+    attn_status status = added ? build_split(b, &split, &normalizer) : no_memory(b);
+    if (status == ATTN_OK)
+        status = build_added(b, added);
+    if (status == ATTN_OK)
+        status = build_post(b, &post);
+    if (status == ATTN_OK)
+        status = build_model(b, &model);
+    if (status == ATTN_OK) {
+        *out = json_pack("{s:s, s:n, s:n, s:O, s:O, s:O, s:O, s:o, s:O}", "version", "1.0",
+                         "truncation", "padding", "added_tokens", added, "normalizer", normalizer,
+                         "pre_tokenizer", split, "post_processor", post, "decoder",
+                         byte_level(true), "model", model);
+        status = *out ? ATTN_OK : no_memory(b);
+    }
+    json_decref(model);
+    json_decref(split);
+    json_decref(normalizer);
+    json_decref(post);
+    json_decref(added);
+    return status;
+}
+
+/* ---- tokenizer_config.json ------------------------------------------------------------------ */
+
+static attn_status build_config(const build *b, json_t **out)
+{
+    static const struct {
+        const char *key, *name;
+    } special[] = {{"tokenizer.ggml.bos_token_id", "bos_token"},
+                   {"tokenizer.ggml.eos_token_id", "eos_token"},
+                   {"tokenizer.ggml.unknown_token_id", "unk_token"},
+                   {"tokenizer.ggml.padding_token_id", "pad_token"}};
+    attn_status status = ATTN_OK;
+    *out = json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
+                     "clean_up_tokenization_spaces", 0);
+    if (!*out)
+        return no_memory(b);
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
+        int64_t id;
+        json_t *token = token_of(b, special[i].key, &id, &status);
+        if (status != ATTN_OK)
+            return status;
+        if (token && json_object_set_new(*out, special[i].name, token))
+            return no_memory(b);
+    }
+    if (attn_gguf_find(b->gguf, "tokenizer.chat_template")) {
+        attn_gguf_string text;
+        status = attn_gguf_get_string(b->gguf, "tokenizer.chat_template", &text, b->error,
+                                      b->error_size);
+        if (status != ATTN_OK)
+            return status;
+        if (json_object_set_new(*out, "chat_template", json_stringn(text.text, text.length)))
+            return FAIL(b, ATTN_ERR_FORMAT, "tokenizer.chat_template: is not UTF-8");
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_gguf_tokenizer_json(const attn_gguf *gguf, json_t **tokenizer, json_t **config,
+                                     char *error, size_t error_size)
+{
+    build b = {.gguf = gguf, .error = error, .error_size = error_size};
+    json_t *made = NULL, *made_config = NULL;
+    attn_status status = read_values(&b);
+    if (status == ATTN_OK)
+        status = build_tokenizer(&b, &made);
+    if (status == ATTN_OK)
+        status = build_config(&b, &made_config);
+    free(b.tokens);
+    free(b.merges);
+    free(b.types);
+    if (status != ATTN_OK) {
+        json_decref(made);
+        json_decref(made_config);
+        return status;
+    }
+    *tokenizer = made;
+    *config = made_config;
+    return ATTN_OK;
+}

@@ -27,7 +27,8 @@ typedef struct attn_convert_report {
  * Floating-point tensors get the wanted type, rounded to nearest even from their exact value as
  * f32; numbers that have it already keep their bits, and other types are copied. From GGUF, names,
  * order of rows and configuration are those of Hugging Face's checkpoints. Files appear whole or
- * not at all; memory stays at a few MiB. report may be NULL.
+ * not at all; beside the mapped file and the tokenizer, memory stays at a few MiB. report may be
+ * NULL.
  *
  * Errors: those of the readers and the writer; ATTN_ERR_UNSUPPORTED for an architecture, tensor or
  * tensor type without a counterpart and for checkpoints with a quantization_config;

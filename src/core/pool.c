@@ -1,6 +1,7 @@
 #include "core/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <unistd.h>
@@ -30,6 +31,14 @@ static inline void pause_cpu(void)
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
+}
+
+void attn_pool_wait(int32_t round)
+{
+    if (round % 256 == 255)
+        sched_yield();
+    else
+        pause_cpu();
 }
 
 static void take_parts(attn_pool *pool)

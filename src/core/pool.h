@@ -15,4 +15,8 @@ void attn_pool_destroy(attn_pool *pool);
  * threads cannot be started, the caller does all of it. After a fork the child starts threads of its own. */
 void attn_pool_run(attn_pool *pool, int64_t n, void (*body)(void *arg, int64_t index), void *arg);
 
+/* One round of waiting for another thread that is running: a pause, and now and then the processor is given away, in case
+ * that thread is waiting for one. */
+void attn_pool_wait(int32_t round);
+
 #endif

@@ -2,13 +2,6 @@
 #include "kernels/ref/ref_sdpa.h"
 #include "core/view.h"
 
-/* What a pair contributes. */
-typedef struct pair_gradient {
-    double weight;  /* w f: how much of v_j is in out_i */
-    double d_score; /* dS */
-    double d_dot;   /* dA */
-} pair_gradient;
-
 static int64_t row_index(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i)
 {
     return (e->batch * p->n_heads + h) * p->seq_q + e->q_begin + i;
@@ -34,9 +27,8 @@ static bool admits(const attn_problem *p, const attn_entry *e, int64_t h, int64_
     return *bias != -INFINITY && !(m->allow.data && attn_cview_at(&m->allow, e->batch, h, q, k) == 0);
 }
 
-/* False when the pair is excluded (its key is then not read). lo <= j < hi of attn_row_range is the caller's part. */
-static bool pair_at(const attn_bwd_problem *g, const attn_ref_row *rows, const attn_entry *e, int64_t h, int64_t i, int64_t j,
-                    pair_gradient *pair)
+bool attn_ref_backward_pair(const attn_bwd_problem *g, const attn_ref_row *rows, const attn_entry *e, int64_t h, int64_t i,
+                            int64_t j, attn_ref_pair *pair)
 {
     const attn_problem *p = &g->forward;
     int64_t b = e->batch, q = e->q_begin + i, k = e->k_begin + j, kv_head = h / p->group;
@@ -81,26 +73,24 @@ static double best_lse(const attn_problem *p, const attn_entry *e, int64_t h, in
     return fabs(computed - given) <= 32 * 0x1p-24 * fabs(given) ? computed : given;
 }
 
-void attn_ref_backward_rows(const attn_bwd_problem *g, int64_t b, int64_t h, attn_ref_row *rows)
+attn_ref_row attn_ref_backward_row(const attn_bwd_problem *g, int64_t b, int64_t h, int64_t q)
 {
     const attn_problem *p = &g->forward;
     attn_cview out = attn_view_const(&p->a.out);
+    attn_ref_row row = {-INFINITY, 0};
     attn_entry e;
-    for (int64_t q = 0, i; q < p->seq_q; q++) {
-        attn_ref_row *row = &rows[(b * p->n_heads + h) * p->seq_q + q];
-        row->lse = -INFINITY;
-        row->delta = 0;
-        if (!attn_entry_of_query(p, b, q, &e, &i))
-            continue;
-        row->lse = best_lse(p, &e, h, i);
-        if (row->lse == -INFINITY)
-            continue;
-        if (row_sees_a_key(p, &e, h, i))
-            for (int64_t d = 0; d < p->value_dim; d++)
-                row->delta += attn_cview_at(&g->a.d_out, b, h, q, d) * attn_cview_at(&out, b, h, q, d);
-        if (g->a.d_lse)
-            row->delta -= attn_load_element(g->a.d_lse, p->lse_dtype, row_index(p, &e, h, i));
-    }
+    int64_t i;
+    if (!attn_entry_of_query(p, b, q, &e, &i))
+        return row;
+    row.lse = best_lse(p, &e, h, i);
+    if (row.lse == -INFINITY)
+        return row;
+    if (row_sees_a_key(p, &e, h, i))
+        for (int64_t d = 0; d < p->value_dim; d++)
+            row.delta += attn_cview_at(&g->a.d_out, b, h, q, d) * attn_cview_at(&out, b, h, q, d);
+    if (g->a.d_lse)
+        row.delta -= attn_load_element(g->a.d_lse, p->lse_dtype, row_index(p, &e, h, i));
+    return row;
 }
 
 static void put(const attn_bwd_problem *g, void *data, int32_t dtype, int64_t offset, double x)
@@ -129,13 +119,13 @@ void attn_ref_backward_query(const attn_bwd_problem *g, const attn_ref_row *rows
     const attn_problem *p = &g->forward;
     attn_entry e;
     int64_t i, lo, hi;
-    pair_gradient pair;
+    attn_ref_pair pair;
     for (int64_t d = 0; d < p->head_dim; d++)
         acc[d] = 0;
     if (attn_entry_of_query(p, b, q, &e, &i)) {
         attn_row_range(p, &e, i, &lo, &hi);
         for (int64_t j = lo; j < hi; j++)
-            if (pair_at(g, rows, &e, h, i, j, &pair))
+            if (attn_ref_backward_pair(g, rows, &e, h, i, j, &pair))
                 add_row(acc, pair.d_dot, &p->a.key, b, h / p->group, e.k_begin + j);
     }
     put_row(g, &g->a.d_query, b, h, q, acc);
@@ -148,14 +138,14 @@ void attn_ref_backward_key(const attn_bwd_problem *g, const attn_ref_row *rows, 
     double *d_key = acc, *d_value = acc + p->head_dim;
     attn_entry e;
     int64_t j, lo, hi;
-    pair_gradient pair;
+    attn_ref_pair pair;
     for (int64_t d = 0; d < p->head_dim + p->value_dim; d++)
         acc[d] = 0;
     if (attn_entry_of_key(p, b, k, &e, &j)) {
         for (int64_t h = kv_head * p->group; h < (kv_head + 1) * p->group; h++)
             for (int64_t i = 0; i < e.q_count; i++) {
                 attn_row_range(p, &e, i, &lo, &hi);
-                if (j < lo || j >= hi || !pair_at(g, rows, &e, h, i, j, &pair))
+                if (j < lo || j >= hi || !attn_ref_backward_pair(g, rows, &e, h, i, j, &pair))
                     continue;
                 add_row(d_key, pair.d_dot, &p->a.query, b, h, e.q_begin + i);
                 add_row(d_value, pair.weight, &g->a.d_out, b, h, e.q_begin + i);
@@ -179,7 +169,7 @@ void attn_ref_backward_bias(const attn_bwd_problem *g, const attn_ref_row *rows,
     int64_t b0, b1, h0, h1, q0, q1, k0, k1, i, lo, hi;
     double acc[ATTN_REF_BIAS_BLOCK] = {0};
     attn_entry e;
-    pair_gradient pair;
+    attn_ref_pair pair;
     bias_axis(g, 0, p->batch, b, &b0, &b1);
     bias_axis(g, 1, p->n_heads, h, &h0, &h1);
     bias_axis(g, 2, p->seq_q, q, &q0, &q1);
@@ -198,7 +188,7 @@ void attn_ref_backward_bias(const attn_bwd_problem *g, const attn_ref_row *rows,
                 lo = lo + e.k_begin < k0 ? k0 : lo + e.k_begin;
                 hi = hi + e.k_begin > k1 ? k1 : hi + e.k_begin;
                 for (int64_t at_k = lo; at_k < hi; at_k++)
-                    if (pair_at(g, rows, &e, at_h, i, at_k - e.k_begin, &pair))
+                    if (attn_ref_backward_pair(g, rows, &e, at_h, i, at_k - e.k_begin, &pair))
                         acc[g->bias_sums[3] ? 0 : at_k - k0] += pair.d_score;
             }
     for (int64_t n = 0; n < count; n++)
@@ -212,7 +202,7 @@ void attn_ref_backward_relative(const attn_bwd_problem *g, const attn_ref_row *r
     bool shared = m->relative_stride == 0;
     int64_t h0 = shared ? 0 : table, h1 = shared ? p->n_heads : table + 1;
     double sum = 0;
-    pair_gradient pair;
+    attn_ref_pair pair;
     for (int64_t s = 0; s < p->n_entries; s++) {
         attn_entry e = attn_problem_entry(p, s);
         for (int64_t h = h0; h < h1; h++)
@@ -224,7 +214,7 @@ void attn_ref_backward_relative(const attn_bwd_problem *g, const attn_ref_row *r
                 if (column < m->rel_left + m->rel_right && at + 1 < hi)
                     hi = at + 1;
                 for (int64_t j = lo; j < hi; j++)
-                    if (pair_at(g, rows, &e, h, i, j, &pair))
+                    if (attn_ref_backward_pair(g, rows, &e, h, i, j, &pair))
                         sum += pair.d_score;
             }
     }

@@ -20,18 +20,30 @@
 
 #define ATTN_REF_BIAS_BLOCK 64 /* keys of d_bias that one task sums at a time */
 
-/* What is known of a row before any pair is looked at. All other functions read an array of these, [batch, n_heads, seq_q]. */
+/* What is known of a row before any pair is looked at. Functions below read an array of these, [batch, n_heads, seq_q]. */
 typedef struct attn_ref_row {
     double lse;   /* forward's, or more exact (below); -inf: the row sees nothing, or is padding */
     double delta; /* D_i - d_lse_i; D_i is 0 where no key is seen */
 } attn_ref_row;
 
-/* Fills rows of head h in batch entry b.
+/* What a pair contributes. */
+typedef struct attn_ref_pair {
+    double weight;  /* w f: how much of v_j is in out_i */
+    double d_score; /* dS */
+    double d_dot;   /* dA */
+} attn_ref_pair;
+
+/* Row q of head h in batch entry b.
  *
  * An f32 lse is rounded: at |lse| = 2.8e6 by up to 1/8, which would scale the row's weights by as much as 13 %. Where it is
  * large the row's own log-sum-exp is computed in double, and used if it rounds to about the lse given. (It need not: rows
  * merged from several key sets carry the lse of all of them.) */
-void attn_ref_backward_rows(const attn_bwd_problem *g, int64_t b, int64_t h, attn_ref_row *rows);
+attn_ref_row attn_ref_backward_row(const attn_bwd_problem *g, int64_t b, int64_t h, int64_t q);
+
+/* Pair (i, j) of head h in entry e, where attn_row_range admits it. False when a mask excludes it; its key and value are
+ * then not read. */
+bool attn_ref_backward_pair(const attn_bwd_problem *g, const attn_ref_row *rows, const attn_entry *e, int64_t h, int64_t i,
+                            int64_t j, attn_ref_pair *pair);
 
 /* d_query[b, h, q, :]. acc: head_dim doubles of scratch. */
 void attn_ref_backward_query(const attn_bwd_problem *g, const attn_ref_row *rows, int64_t b, int64_t h, int64_t q, double *acc);

@@ -1,0 +1,17 @@
+/* bwd_tile_avx512.c - the backward tile for avx512: a register tile of 12 rows by 2 vectors. */
+#include "core/view.h"
+#include "kernels/sdpa/bwd_fast.h"
+#include "kernels/simd/simd_levels.h"
+
+#if ATTN_HAVE_AVX512
+#define ATTN_TARGET ATTN_TARGET_AVX512
+#define ISA avx512
+#define BWD_ROWS 12
+#define BWD_VECTORS 2
+#include "kernels/simd/target_begin.h"
+#include "kernels/simd/simd_avx512.h"
+#include "kernels/sdpa/bwd_tile.inc"
+#include "kernels/simd/target_end.h"
+#else
+typedef int bwd_tile_avx512_is_empty;
+#endif

@@ -1,0 +1,184 @@
+/* backward_fast.c - plans and runs the fast backward pass: pack, key blocks, finish (kernels/sdpa/bwd_fast.h). */
+#include "ops/sdpa/backward_paths.h"
+#include "core/view.h"
+
+#define ROWS_PER_TASK 64 /* of packing and finishing */
+
+bool attn_backward_is_fast(const attn_bwd_problem *g)
+{
+    return g->forward.a.query.dtype != ATTN_F64;
+}
+
+static int64_t round_up(int64_t n, int64_t step)
+{
+    return (n + step - 1) / step * step;
+}
+
+static int64_t longest_keys(const attn_problem *p)
+{
+    int64_t longest = 0;
+    for (int64_t s = 0; s < p->n_entries; s++) {
+        attn_entry e = attn_problem_entry(p, s);
+        longest = e.k_count > longest ? e.k_count : longest;
+    }
+    return longest;
+}
+
+/* Everything that the shape and the ISA level decide; nothing here depends on the number of threads. */
+static attn_bwd_plan make_plan(const attn_ctx *ctx, const attn_bwd_problem *g)
+{
+    const attn_problem *p = &g->forward;
+    const attn_sdpa_args *a = &p->a;
+    attn_bwd_plan plan = {.g = g, .kernels = attn_bwd_kernels_at(ctx->isa)};
+    plan.query_block = plan.key_block = 96; /* whole register tiles of every level: rows of 6, 12; lanes of 2, 8, 16, 32 */
+    plan.dim_pad = round_up(p->head_dim, plan.kernels->lanes);
+    plan.value_pad = round_up(p->value_dim, plan.kernels->lanes);
+    plan.query_row = plan.dim_pad + 16; /* not a power of two: rows would share few sets of the cache */
+    plan.d_out_row = plan.value_pad + 16;
+    plan.score_row = plan.key_block + 16;
+    plan.blocks_per_head = p->seq_q / plan.query_block + (p->packed ? p->n_entries : 1) + 1;
+    plan.key_blocks = round_up(longest_keys(p), plan.key_block) / plan.key_block;
+    plan.rich = a->softcap > 0 || a->dropout_p > 0 || a->mask.bias.data || a->mask.allow.data || a->mask.alibi_slopes ||
+                a->mask.relative;
+    plan.bias_in_tile = g->a.d_bias.data && g->a.d_bias.dtype == ATTN_F32 && !(g->bias_sums[2] && p->seq_q > 1) &&
+                        !(g->bias_sums[3] && p->seq_kv > 1);
+    plan.bias_shared = plan.bias_in_tile && ((g->bias_sums[0] && p->batch > 1) || (g->bias_sums[1] && p->n_heads > 1));
+    plan.scratch_bytes = (size_t)round_up(attn_bwd_scratch_floats(&plan) * (int64_t)sizeof(float), 4096);
+    return plan;
+}
+
+/* Hands out pieces of the workspace; with base NULL it only counts. */
+typedef struct carver {
+    char *base;
+    size_t used;
+    bool fits;
+} carver;
+
+static void *carve(carver *c, int64_t count, size_t size)
+{
+    size_t at = c->used;
+    c->fits &= attn_backward_add_bytes(&c->used, (size_t)count, size);
+    return c->base && c->fits ? c->base + at : NULL;
+}
+
+static void carve_plan(attn_bwd_plan *plan, carver *c, int32_t n_threads)
+{
+    const attn_problem *p = &plan->g->forward;
+    int64_t rows = p->batch * p->n_heads * p->seq_q;
+    plan->query = carve(c, rows, (size_t)plan->query_row * sizeof(float));
+    plan->d_out = carve(c, rows, (size_t)plan->d_out_row * sizeof(float));
+    plan->d_query = plan->g->a.d_query.data ? carve(c, rows, (size_t)plan->dim_pad * sizeof(float)) : NULL;
+    plan->rows = carve(c, rows, sizeof(attn_ref_row));
+    plan->special = carve(c, rows, 1);
+    plan->tickets = carve(c, p->batch * p->n_heads * plan->blocks_per_head, sizeof *plan->tickets);
+    plan->bias_turn = carve(c, plan->key_blocks, sizeof *plan->bias_turn);
+    plan->scratch = carve(c, n_threads, plan->scratch_bytes);
+}
+
+attn_status attn_backward_fast_bytes(attn_ctx *ctx, const attn_bwd_problem *g, size_t *bytes)
+{
+    attn_bwd_plan plan = make_plan(ctx, g);
+    carver c = {NULL, 0, true};
+    carve_plan(&plan, &c, ctx->n_threads);
+    if (!c.fits)
+        return attn_fail(ctx, ATTN_ERR_OUT_OF_MEMORY, "the workspace of these shapes does not fit this address space");
+    *bytes = c.used ? c.used : ATTN_ALIGNMENT;
+    return ATTN_OK;
+}
+
+typedef struct row_job {
+    const attn_bwd_plan *plan;
+    int64_t n_chunks;
+} row_job;
+
+static void pack_task(void *arg, int64_t task, int32_t worker)
+{
+    const row_job *job = arg;
+    const attn_bwd_plan *plan = job->plan;
+    const attn_problem *p = &plan->g->forward;
+    int64_t row = task / job->n_chunks, q0 = task % job->n_chunks * ROWS_PER_TASK;
+    plan->kernels->pack(plan, row / p->n_heads, row % p->n_heads, q0, q0 + ROWS_PER_TASK < p->seq_q ? q0 + ROWS_PER_TASK : p->seq_q,
+                        plan->scratch + (size_t)worker * plan->scratch_bytes);
+}
+
+static void finish_task(void *arg, int64_t task, int32_t worker)
+{
+    const row_job *job = arg;
+    const attn_bwd_plan *plan = job->plan;
+    const attn_problem *p = &plan->g->forward;
+    int64_t row = task / job->n_chunks, q0 = task % job->n_chunks * ROWS_PER_TASK;
+    (void)worker;
+    plan->kernels->finish(plan, row / p->n_heads, row % p->n_heads, q0,
+                          q0 + ROWS_PER_TASK < p->seq_q ? q0 + ROWS_PER_TASK : p->seq_q);
+}
+
+static void key_block_task(void *arg, int64_t task, int32_t worker)
+{
+    const attn_bwd_plan *plan = ((const row_job *)arg)->plan;
+    const attn_problem *p = &plan->g->forward;
+    int64_t head = task / plan->key_blocks;
+    plan->kernels->key_block(plan, head / p->n_kv_heads, head % p->n_kv_heads, task % plan->key_blocks,
+                             plan->scratch + (size_t)worker * plan->scratch_bytes);
+}
+
+static void clear_row(const attn_view *view, int64_t b, int64_t h, int64_t n)
+{
+    for (int64_t d = 0; view->data && d < view->shape[3]; d++)
+        attn_store_element(view->data, view->dtype, attn_offset(view->stride, b, h, n, d), 0);
+}
+
+/* Keys of no entry: beyond kv_len, or behind the last segment. One task is a kv head of a batch entry. */
+static void clear_keys_task(void *arg, int64_t task, int32_t worker)
+{
+    const attn_bwd_problem *g = ((const row_job *)arg)->plan->g;
+    const attn_problem *p = &g->forward;
+    int64_t b = task / p->n_kv_heads, h = task % p->n_kv_heads, j;
+    attn_entry e;
+    (void)worker;
+    for (int64_t k = 0; k < p->seq_kv; k++)
+        if (!attn_entry_of_key(p, b, k, &e, &j)) {
+            clear_row(&g->a.d_key, b, h, k);
+            clear_row(&g->a.d_value, b, h, k);
+        }
+}
+
+/* d_bias starts at zero, so that tiles may add. One task is a row of it. */
+static void clear_bias_task(void *arg, int64_t task, int32_t worker)
+{
+    const attn_view *d_bias = &((const row_job *)arg)->plan->g->a.d_bias;
+    (void)worker;
+    clear_row(d_bias, task / (d_bias->shape[1] * d_bias->shape[2]), task / d_bias->shape[2] % d_bias->shape[1],
+              task % d_bias->shape[2]);
+}
+
+static void run(attn_ctx *ctx, int64_t n_tasks, double work, attn_task_fn fn, row_job *job)
+{
+    attn_ctx_for(ctx, n_tasks, attn_ctx_workers(ctx, n_tasks, work), fn, job);
+}
+
+void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
+{
+    const attn_problem *p = &g->forward;
+    attn_bwd_plan plan = make_plan(ctx, g);
+    carver c = {memory, 0, true};
+    carve_plan(&plan, &c, ctx->n_threads);
+    row_job job = {&plan, round_up(p->seq_q, ROWS_PER_TASK) / ROWS_PER_TASK};
+    int64_t heads = p->batch * p->n_heads, dims = p->head_dim + p->value_dim;
+    double row_work = (double)heads * (double)p->seq_q * (double)dims, work = row_work * (double)p->seq_kv * 2.5;
+    bool keys = g->a.d_key.data || g->a.d_value.data;
+    memset((void *)plan.tickets, 0, (size_t)(heads * plan.blocks_per_head) * sizeof *plan.tickets);
+    memset((void *)plan.bias_turn, 0, (size_t)plan.key_blocks * sizeof *plan.bias_turn);
+    run(ctx, heads * job.n_chunks, row_work, pack_task, &job);
+    if (plan.bias_in_tile && !g->accumulate) {
+        const int64_t *shape = g->a.d_bias.shape;
+        run(ctx, shape[0] * shape[1] * shape[2], (double)(shape[0] * shape[1] * shape[2]) * (double)shape[3], clear_bias_task,
+            &job);
+    }
+    if (keys || plan.d_query || plan.bias_in_tile)
+        run(ctx, p->n_entries * p->n_kv_heads * plan.key_blocks, work, key_block_task, &job);
+    if (keys && !g->accumulate && (p->packed || p->a.mask.kv_len))
+        run(ctx, p->batch * p->n_kv_heads, (double)(p->batch * p->n_kv_heads) * (double)(p->seq_kv * dims), clear_keys_task, &job);
+    if (plan.d_query)
+        run(ctx, heads * job.n_chunks, row_work, finish_task, &job);
+    attn_backward_plain_tables(ctx, g, plan.rows, g->a.d_bias.data && !plan.bias_in_tile);
+}

@@ -1,0 +1,23 @@
+/* backward_paths.h - the two ways to run a backward pass: plain (double, everything) and fast (f32 tiles). Each says how
+ * much memory it needs, then runs with that much. */
+#ifndef ATTN_OPS_SDPA_BACKWARD_PATHS_H
+#define ATTN_OPS_SDPA_BACKWARD_PATHS_H
+
+#include "core/context.h"
+#include "kernels/sdpa/bwd_fast.h"
+
+attn_status attn_backward_plain_bytes(attn_ctx *ctx, const attn_bwd_problem *g, size_t *bytes);
+void attn_backward_plain(attn_ctx *ctx, const attn_bwd_problem *g, void *memory);
+
+/* False for f64, which only the plain path computes. */
+bool attn_backward_is_fast(const attn_bwd_problem *g);
+attn_status attn_backward_fast_bytes(attn_ctx *ctx, const attn_bwd_problem *g, size_t *bytes);
+void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory);
+
+/* The gradients that need no tiles, by the plain path's passes: d_sinks, d_relative and, where `bias`, d_bias. */
+void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias);
+
+/* Adds round_up(count * size) to *bytes, a multiple of 64. False when that does not fit. */
+bool attn_backward_add_bytes(size_t *bytes, size_t count, size_t size);
+
+#endif

@@ -10,7 +10,8 @@ typedef __mmask16 v_mask;
 /* clang-format off */
 ATTN_INLINE v_mask v_mask_first(int64_t n)
 {
-    return n <= 0 ? (__mmask16)0 : n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1u);
+    unsigned lanes = n <= 0 ? 0u : n >= 16 ? 0xffffu : (1u << n) - 1u;
+    return (__mmask16)lanes;
 }
 ATTN_INLINE v_f32 v_zero(void) { return _mm512_setzero_ps(); }
 ATTN_INLINE v_f32 v_set1(float x) { return _mm512_set1_ps(x); }

@@ -99,9 +99,10 @@ static void gradients_agree_with_finite_differences(void **state)
         backward(ctx, &g);
         for (int index = 0; index < N_GRADS; index++)
             for (int n = 0; n < 4 && g.count[index]; n++) {
-                int32_t dtype = ATTN_F64;
+                int32_t dtype;
                 int64_t k = rng_range(&r, 0, g.count[index] - 1);
-                if (attn_load_element(input_data(&g, index, &dtype), dtype, k) == -INFINITY)
+                const void *data = input_data(&g, index, &dtype);
+                if (attn_load_element(data, dtype, k) == -INFINITY)
                     continue;
                 double got = gradient_at(&g, index, k), want = finite_difference(&g, index, k);
                 checked[index] += got != 0;
@@ -154,7 +155,8 @@ static void assert_rows_zero(const attn_view *gradient, const uint8_t *admitted,
 static void *copied(const void *data, size_t bytes)
 {
     void *copy = malloc(bytes ? bytes : 1);
-    memcpy(copy, data, bytes);
+    if (bytes)
+        memcpy(copy, data, bytes);
     return copy;
 }
 
@@ -185,7 +187,7 @@ static void excluded_rows_are_zero_and_unread(int32_t dtype, uint64_t seed, int6
     backward(ctx, &g);
     for (int index = 0; index < N_GRADS; index++) {
         int32_t unused;
-        if (memcmp(clean[index], gradient_data(&g, index, &unused), gradient_bytes(&g, index)) != 0)
+        if (g.count[index] && memcmp(clean[index], gradient_data(&g, index, &unused), gradient_bytes(&g, index)) != 0)
             fail_msg("seed %d: NaN in an excluded place changed %s", (int)seed, gradient_name(index));
         free(clean[index]);
     }
@@ -220,7 +222,7 @@ static void threads_do_not_show(void **state)
         for (int n = 0; n < 3; n++) {
             backward(others[n], &g);
             for (int index = 0; index < N_GRADS; index++)
-                if (memcmp(one[index], gradient_data(&g, index, &unused), gradient_bytes(&g, index)) != 0)
+                if (g.count[index] && memcmp(one[index], gradient_data(&g, index, &unused), gradient_bytes(&g, index)) != 0)
                     fail_msg("seed %d: %s has other bits with %d threads", (int)seed, gradient_name(index), counts[n]);
         }
         for (int index = 0; index < N_GRADS; index++)
@@ -354,8 +356,10 @@ static void accumulate_adds(void **state)
         for (int index = 0; index < N_GRADS; index++) {
             int32_t type;
             gradient_data(&g, index, &type);
+            /* the sum is rounded when it is added; each head and batch entry that shares an element of d_bias adds alone */
+            int64_t roundings = index == GRAD_BIAS ? g.made.args.query.shape[0] * g.made.args.query.shape[1] : 1;
             for (int64_t k = 0; k < g.count[index]; k++) {
-                double want = 2 + first[index][k], unit = type == ATTN_F64 ? 0x1p-52 : 0x1p-23;
+                double want = 2 + first[index][k], unit = (double)roundings * (type == ATTN_F64 ? 0x1p-52 : 0x1p-23);
                 if (!(fabs(gradient_at(&g, index, k) - want) <= unit * (2 + fabs(want))))
                     fail_msg("seed %d: %s[%d] is %.9g, wanted 2 + %.9g", (int)seed, gradient_name(index), (int)k,
                              gradient_at(&g, index, k), first[index][k]);

@@ -17,7 +17,7 @@ ALLOWED = {
     "kernels/nn": ["core", "kernels/simd"],
     "ops/nn": ["core", "kernels/nn"],
     "io": ["core"],
-    "text": ["core"],
+    "text": ["core", "io"],
     "dist": ["core"],
     "layers": ["core", "kernels/nn", "ops/nn"],
     "models": MODEL_ROOMS,

@@ -260,32 +260,32 @@ static void gradients_may_be_left_out_or_strided(void **state)
     assert_true(s.d_query[0] == 77 && s.d_value[0] == 0 && s.d_sinks[0] == 0);
 }
 
-/* One query, two keys, dim 1, scale 1, scores 0 and ln 3: weights 1/4 and 3/4; values 1 and 3, d_out 2. By hand:
- * out = 10/4, D = 5, dP = (2, 6), dS = (1/4 (2 - 5), 3/4 (6 - 5)) = (-3/4, 3/4). */
+/* The tile that docs/operator-backward.md works by hand: two queries, two keys, dim 1, scale 1. */
 static void one_tile_by_hand(void **state)
 {
     (void)state;
-    double query = 1, key[2] = {0, log(3)}, value[2] = {1, 3}, out, lse, d_out = 2, d_query, d_key[2], d_value[2];
+    double query[2] = {1, 0}, key[2] = {0, log(3)}, value[2] = {1, 3}, out[2], lse[2], d_out[2] = {2, 1};
+    double got[6];
     attn_sdpa_args forward;
     attn_sdpa_backward_args args;
     ATTN_ARGS_INIT(&forward);
     ATTN_ARGS_INIT(&args);
-    forward.query = attn_cview_of(&query, ATTN_F64, 1, 1, 1, 1);
+    forward.query = attn_cview_of(query, ATTN_F64, 1, 1, 2, 1);
     forward.key = attn_cview_of(key, ATTN_F64, 1, 1, 2, 1);
     forward.value = attn_cview_of(value, ATTN_F64, 1, 1, 2, 1);
-    forward.out = attn_view_of(&out, ATTN_F64, 1, 1, 1, 1);
-    forward.lse = &lse;
+    forward.out = attn_view_of(out, ATTN_F64, 1, 1, 2, 1);
+    forward.lse = lse;
     args.forward = &forward;
-    args.d_out = attn_cview_of(&d_out, ATTN_F64, 1, 1, 1, 1);
-    args.d_query = attn_view_of(&d_query, ATTN_F64, 1, 1, 1, 1);
-    args.d_key = attn_view_of(d_key, ATTN_F64, 1, 1, 2, 1);
-    args.d_value = attn_view_of(d_value, ATTN_F64, 1, 1, 2, 1);
+    args.d_out = attn_cview_of(d_out, ATTN_F64, 1, 1, 2, 1);
+    args.d_query = attn_view_of(got, ATTN_F64, 1, 1, 2, 1);
+    args.d_key = attn_view_of(got + 2, ATTN_F64, 1, 1, 2, 1);
+    args.d_value = attn_view_of(got + 4, ATTN_F64, 1, 1, 2, 1);
     assert_int_equal(attn_sdpa_forward(ctx, &forward, NULL, 0), ATTN_OK);
     assert_int_equal(attn_sdpa_backward(ctx, &args, NULL, 0), ATTN_OK);
-    const double want[5] = {0.75 * log(3), -0.75, 0.75, 0.5, 1.5};
-    const double got[5] = {d_query, d_key[0], d_key[1], d_value[0], d_value[1]};
-    for (int n = 0; n < 5; n++)
+    const double want[6] = {0.75 * log(3), 0.5 * log(3), -0.75, 0.75, 1, 2};
+    for (int n = 0; n < 6; n++)
         assert_true(fabs(got[n] - want[n]) < 1e-14);
+    assert_true(fabs(out[0] - 2.5) < 1e-14 && fabs(out[1] - 2) < 1e-14 && fabs(lse[0] - log(4)) < 1e-14);
 }
 
 /* Scores of 2.8e6, all equal (a public overflow report): d_query and d_key 0, d_value the mean of d_out over rows. */

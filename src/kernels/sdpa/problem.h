@@ -16,6 +16,7 @@ typedef struct attn_problem {
     int64_t n_entries; /* batch, or n_segments when packed */
     int64_t left, right; /* window with causal folded in: right = min(right, 0); -1: open */
     bool packed, has_right; /* has_right: j <= p_i + right holds (right may be 0) */
+    bool shared_keys; /* all entries read the same keys and values (stride 0): their rows may be stacked */
     int32_t kv_dtype, lse_dtype;
 } attn_problem;
 

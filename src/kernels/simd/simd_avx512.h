@@ -82,6 +82,19 @@ ATTN_INLINE float v_sum(v_f32 a)
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
 }
+ATTN_INLINE v_f32 v_sum_pairs(v_f32 a, v_f32 b) { return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); }
+ATTN_INLINE v_f32 v_sum_fours(const v_f32 *r)
+{
+    __m512 a = v_sum_pairs(r[0], r[1]), b = v_sum_pairs(r[2], r[3]);
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+}
+ATTN_INLINE v_f32 v_sum_rows(const v_f32 r[V_N])
+{
+    __m512 a = v_sum_fours(r), b = v_sum_fours(r + 4), c = v_sum_fours(r + 8), d = v_sum_fours(r + 12);
+    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+}
 ATTN_INLINE float v_max_lanes(v_f32 a)
 {
     __m256 y = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

@@ -112,6 +112,7 @@ ATTN_INLINE float v_sum(v_f32 a)
     float32x2_t x = vadd_f32(vget_low_f32(a), vget_high_f32(a));
     return vget_lane_f32(x, 0) + vget_lane_f32(x, 1);
 }
+ATTN_INLINE v_f32 v_sum_rows(const v_f32 r[V_N]) { return vpaddq_f32(vpaddq_f32(r[0], r[1]), vpaddq_f32(r[2], r[3])); }
 ATTN_INLINE float v_max_lanes(v_f32 a) { return vmaxnmvq_f32(a); }
 
 ATTN_INLINE v_mask v_gt(v_f32 a, v_f32 b) { return vcgtq_f32(a, b); }

@@ -44,6 +44,7 @@ ATTN_INLINE v_f32 v_neg(v_f32 a) { return -a; }
 /* |x| < 2^22 is rounded by the addition; larger values come only as they are. */
 ATTN_INLINE v_f32 v_round(v_f32 a) { return fabsf(a) < 0x1p22f ? (a + 0x1.8p23f) - 0x1.8p23f : a; }
 ATTN_INLINE float v_sum(v_f32 a) { return a; }
+ATTN_INLINE v_f32 v_sum_rows(const v_f32 r[V_N]) { return r[0]; }
 ATTN_INLINE float v_max_lanes(v_f32 a) { return a; }
 
 ATTN_INLINE v_mask v_gt(v_f32 a, v_f32 b) { return a > b; }

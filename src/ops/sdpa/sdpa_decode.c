@@ -342,6 +342,7 @@ static attn_status resolve(attn_ctx *ctx, decode_plan *plan, unsigned need, void
             return status;
         }
     }
+    plan->prefix.shared_keys = true;
     if (plan->appends && plan->a.layout.block_table)
         ATTN_TRY(check_block_sharing(ctx, plan));
     if ((need & ATTN_NEED_DATA) != 0)

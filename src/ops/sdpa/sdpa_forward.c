@@ -1,4 +1,5 @@
 /* sdpa_forward.c - attn_sdpa_forward, its workspace query and its plan: validate, plan, run. */
+#include "ops/sdpa/decode_path.h"
 #include "ops/sdpa/run.h"
 #include "ops/sdpa/validate.h"
 #include "kernels/ref/ref_sdpa.h"
@@ -8,6 +9,7 @@
 /* One task of the generic path: all rows of one head of one entry. */
 typedef struct generic_job {
     const attn_problem *problem;
+    bool decoded; /* entries with few rows are done (ops/sdpa/decode_path.h) */
     double *scratch; /* value_dim doubles per worker */
 } generic_job;
 
@@ -16,6 +18,8 @@ static void generic_task(void *arg, int64_t task, int32_t worker)
     const generic_job *job = arg;
     const attn_problem *p = job->problem;
     attn_entry e = attn_problem_entry(p, task / p->n_heads);
+    if (job->decoded && attn_decode_takes(p, e.q_count))
+        return;
     for (int64_t i = 0; i < e.q_count; i++)
         attn_ref_forward_row(p, &e, task % p->n_heads, i, job->scratch + worker * p->value_dim);
 }
@@ -42,15 +46,21 @@ static void clear_padding(const attn_problem *p)
 
 size_t attn_sdpa_scratch(const attn_ctx *ctx, const attn_problem *p)
 {
-    return (size_t)ctx->n_threads * (size_t)(p->value_dim ? p->value_dim : 1) * sizeof(double);
+    size_t generic = (size_t)ctx->n_threads * (size_t)(p->value_dim ? p->value_dim : 1) * sizeof(double);
+    size_t decode = attn_decode_suits(p) ? attn_decode_scratch(ctx, p) : 0; /* one after the other */
+    return decode > generic ? decode : generic;
 }
 
 void attn_sdpa_run(attn_ctx *ctx, const attn_problem *p, void *scratch)
 {
-    generic_job job = {p, scratch};
+    generic_job job = {p, attn_decode_suits(p), scratch};
     int64_t n_tasks = p->n_entries * p->n_heads;
     double work = (double)n_tasks * (double)p->seq_q * (double)p->seq_kv * (double)(p->head_dim + p->value_dim);
     clear_padding(p);
+    if (job.decoded)
+        attn_decode_run(ctx, p, scratch);
+    if (job.decoded && !p->packed && attn_decode_takes(p, p->seq_q))
+        return;
     attn_ctx_for(ctx, n_tasks, attn_ctx_workers(ctx, n_tasks, work), generic_task, &job);
 }
 

@@ -1,0 +1,60 @@
+/* decode_plan.h - the dataflow for few query rows over many keys (decoding): keys and values are read once, straight from
+ * where they lie, converted in registers.
+ *
+ * A stack is a set of query rows that read the same keys of one kv head: all rows of an entry (row r is query r / group of
+ * head g * group + r % group), or the rows of all entries where their keys are one array (a shared prefix). A task is a
+ * block of rows of a stack against one split: ATTN_DECODE_SPLIT keys anchored at key 0, cut into chunks. For each chunk:
+ *     scores [keys][rows], rows in tiles of at most 4: dot products over vectors of dimensions, summed across lanes
+ *     rules, running maximum, weights in place, sum in V_N interleaved parts
+ *     out [rows][value_dim] += weights * values, one accumulator per output in ascending key
+ * Splits are merged in ascending order. A row's bits depend on its own keys only: not on the tile, stack, thread or
+ * storage (Dao et al. 2023, Flash-Decoding; Juravsky et al. 2024, Hydragen). */
+#ifndef ATTN_KERNELS_SDPA_DECODE_PLAN_H
+#define ATTN_KERNELS_SDPA_DECODE_PLAN_H
+
+#include "kernels/sdpa/problem.h"
+
+#define ATTN_DECODE_CHUNK 256 /* keys between two updates of the maximum; K and V of a chunk fit L2 at f32, d 128 */
+#define ATTN_DECODE_SPLIT 1024
+#define ATTN_DECODE_BLOCK 64  /* rows of a task */
+#define ATTN_DECODE_TILE 4    /* most rows of a tile */
+#define ATTN_DECODE_PAD 16    /* keys that a tile may run beyond the chunk: no more than V_N */
+#define ATTN_DECODE_STEP 16   /* keys of a step of the second product */
+
+typedef struct attn_decode_row {
+    attn_entry entry;
+    int64_t head, query;
+    int64_t low, high; /* keys that its range admits; both 0: none */
+} attn_decode_row;
+
+/* Where pairs were excluded in the tile at hand; such a weight is never multiplied with a value. */
+typedef struct attn_decode_holes {
+    bool any;
+    bool step[ATTN_DECODE_CHUNK / ATTN_DECODE_STEP];
+    bool pair[(ATTN_DECODE_CHUNK + ATTN_DECODE_PAD) * ATTN_DECODE_TILE];
+} attn_decode_holes;
+
+/* One task and its scratch. Rows are padded to whole tiles by repeating the last one. */
+typedef struct attn_decode_task {
+    const attn_problem *problem;
+    attn_entry keys; /* the entry by which keys are addressed */
+    int64_t g, n_rows, first, end; /* keys first .. end - 1, first a multiple of ATTN_DECODE_SPLIT */
+    int64_t query_stride, out_stride; /* floats between rows */
+    attn_decode_row *row;
+    float *query, *out, *max, *sum; /* [rows][..], [rows]; max in natural units */
+    float *score;                   /* [chunk + pad][tile] */
+    float *key_scale, *value_scale; /* [chunk + pad], i8 */
+    float *scale;                   /* [chunk + pad][tile]: one of them, spread over the rows of a tile */
+    const char **key, **value;      /* [chunk + pad] rows of keys and values */
+    attn_decode_holes *holes;
+} attn_decode_task;
+
+/* Fills out, max and sum of all rows from the task's keys (sum not normalised, the sink left out). */
+typedef void (*attn_decode_fn)(attn_decode_task *task);
+
+void attn_decode_split_scalar(attn_decode_task *task);
+void attn_decode_split_avx2(attn_decode_task *task);
+void attn_decode_split_avx512(attn_decode_task *task);
+void attn_decode_split_neon(attn_decode_task *task);
+
+#endif

@@ -63,18 +63,21 @@ step_gcc() { build_and_test release; }
 
 step_readme() { sh tools/check_readme.sh build; }
 
+unittests() { # unittests PYTHON PATTERN
+    local log=$LOGS/$step.unittest status=0 ran failed skipped
+    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$PWD/python "$1" -B -m unittest discover -v -s tests/python -p "$2" \
+        >"$log" 2>&1 || status=$?
+    ran=$(sed -nE 's/^Ran ([0-9]+) tests? .*/\1/p' "$log")
+    failed=$(sed -nE 's/^FAILED.*(failures|errors)=([0-9]+).*/\2/p' "$log")
+    skipped=$(sed -nE 's/^(OK|FAILED).*skipped=([0-9]+).*/\2/p' "$log")
+    count $((${ran:-0} - ${failed:-0} - ${skipped:-0})) "${failed:-0}" "${skipped:-0}"
+    grep -E '\.\.\. skipped' "$log" | sed -E 's/.*(skipped .*)/\1/' | sort | uniq -c || true
+    [ $status -eq 0 ] || { cat "$log"; return 1; }
+}
+
 step_python() {
     "$test_python" -c 'import numpy' 2>/dev/null || { lacking "python3-numpy is not installed"; return; }
-    local log=$LOGS/python.unittest status=0
-    ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$PWD/python "$test_python" -m unittest discover -v -s tests/python -p 'test_*.py' \
-        >"$log" 2>&1 || status=$?
-    local ran failed skipped
-    ran=$(sed -nE 's/^Ran ([0-9]+) tests? .*/\1/p' "$log")
-    failed=$(sed -nE 's/.*(failures|errors)=([0-9]+).*/\2/p' "$log" | head -n 1)
-    skipped=$(sed -nE 's/.*skipped=([0-9]+).*/\1/p' "$log")
-    count $((${ran:-0} - ${failed:-0} - ${skipped:-0})) "${failed:-0}" "${skipped:-0}"
-    grep -E '\.\.\. skipped' "$log" || true
-    [ $status -eq 0 ] || { cat "$log"; return 1; }
+    unittests "$test_python" 'test_py_*.py'
 }
 
 # run_reporting COMMAND...: a program that ends with "N passed, N failed, N skipped".
@@ -204,6 +207,12 @@ step_wheel() { # the Python wheel: built, unpacked elsewhere, used
     (cd / && env -u ATTN_LIBRARY PYTHONPATH="$folder/unpacked" "$OLDPWD/.venv/bin/python" -m attn info)
 }
 
+# PyTorch is several gigabytes, so this runs with ./dev test --full only (or where .venv-torch is there already).
+step_torch() {
+    .venv-torch/bin/python -c 'import torch' 2>/dev/null || { lacking "torch is not in .venv-torch (./dev test --full installs it)"; return; }
+    unittests .venv-torch/bin/python 'test_py_torch.py'
+}
+
 # ---- Running them ---------------------------------------------------------------------------------
 # A Python for the tests: .venv where it could be made (it has ml_dtypes and onnx), else the system's.
 choose_python() {
@@ -222,6 +231,13 @@ choose_python() {
     for candidate in .venv/bin/python python3 /usr/bin/python3; do
         if "$candidate" -c 'import numpy' 2>/dev/null; then test_python=$candidate; return 0; fi
     done
+}
+
+make_torch_venv() {
+    ! .venv-torch/bin/python -c 'import torch' 2>/dev/null || return 0
+    say "dev: installing PyTorch into .venv-torch (several GB)" >&2
+    { python3 -m venv .venv-torch && .venv-torch/bin/python -m pip install --quiet numpy ml_dtypes torch; } >"$LOGS/venv.log" 2>&1 ||
+        { rm -rf .venv-torch; say "dev: no PyTorch: $(tail -n 1 "$LOGS/venv.log" | cut -c1-120)" >&2; }
 }
 
 run_step() {
@@ -243,10 +259,11 @@ run_step() {
 }
 
 run_tests() {
-    local steps="" kind=full name
+    local steps="" kind=full torch=0 name
     while [ $# -gt 0 ]; do
         case "$1" in
             --quick) kind=quick ;;
+            --full) kind=full torch=1 ;;
             --list) say "quick: $QUICK_STEPS"; say "all:   $ALL_STEPS"; return 0 ;;
             *) declare -F "step_$1" >/dev/null || fail "no step '$1'; there are: $ALL_STEPS"; steps="$steps $1" ;;
         esac
@@ -258,6 +275,8 @@ run_tests() {
     mkdir -p "$LOGS"
     [ $kind = quick ] || fetch_model || say "dev: without the model, its golden tests are skipped" >&2
     choose_python $kind
+    [ $torch = 0 ] || make_torch_venv
+    [ -n "$steps" ] || { [ $torch = 0 ] || steps="$ALL_STEPS torch"; }
     [ -n "$steps" ] || { [ $kind = quick ] && steps=$QUICK_STEPS || steps=$ALL_STEPS; }
     all_passed=0 all_failed=0 all_skipped=0
     for name in $steps; do run_step "$name"; done

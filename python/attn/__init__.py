@@ -16,7 +16,28 @@ from .operator import (Call, Gradients, attention, attention_backward, key_mass,
                        scaled_dot_product_attention, topk)
 from .rotary import rope
 
+
+
+def install(dispatcher=False):
+    """torch.nn.functional.scaled_dot_product_attention on CPU tensors through libattn (see attn.torch_hooks)."""
+    from . import torch_hooks
+    torch_hooks.install(dispatcher)
+
+
+def uninstall():
+    """Undoes install()."""
+    from . import torch_hooks
+    torch_hooks.uninstall()
+
+
+def installed(dispatcher=False):
+    """install() for a with block."""
+    from . import torch_hooks
+    return torch_hooks.installed(dispatcher)
+
+
 __version__ = _lib.attn_version().decode()
 __all__ = ["AttnError", "Call", "Cancelled", "Context", "FileError", "FormatError", "Gradients", "InvalidArgument", "KVCache",
            "OutOfMemory", "Unsupported", "WorkspaceTooSmall", "attention", "attention_backward", "decode", "default_context",
-           "key_mass", "merge", "prepare", "rope", "row_stats", "rows", "scaled_dot_product_attention", "set_default", "topk"]
+           "install", "installed", "key_mass", "merge", "prepare", "rope", "row_stats", "rows", "scaled_dot_product_attention",
+           "set_default", "topk", "uninstall"]

@@ -1,0 +1,142 @@
+"""attn.install() against PyTorch's own operator in float64: values, gradients, gradcheck, vmap, compile, dropout, autocast.
+Skipped where torch is not installed (it is several gigabytes)."""
+import unittest
+
+import attn
+
+try:
+    import torch
+    import torch.nn.functional as functional
+    from attn import torch_hooks
+except ImportError:
+    torch = None
+
+
+def problem(seed=0, batch=2, heads=4, kv_heads=4, seq_q=9, seq_kv=9, dim=8, dtype=None, grad=False):
+    generator = torch.Generator().manual_seed(seed)
+
+    def make(h, n):
+        return torch.randn(batch, n, h, dim, generator=generator).transpose(1, 2).to(dtype or torch.float32) \
+            .requires_grad_(grad)
+    return make(heads, seq_q), make(kv_heads, seq_kv), make(kv_heads, seq_kv)
+
+
+BOUND = {"float64": 1e-10, "float32": 2e-5, "float16": 5e-3, "bfloat16": 4e-2}
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class Torch(unittest.TestCase):
+    def setUp(self):
+        self.smallest, torch_hooks.SMALLEST_CALL = torch_hooks.SMALLEST_CALL, 0
+        attn.install()
+
+    def tearDown(self):
+        attn.uninstall()
+        torch_hooks.SMALLEST_CALL = self.smallest
+
+    def close(self, got, want, name):
+        bound = BOUND[str(got.dtype)[6:]]
+        self.assertTrue(torch.allclose(got.double(), want, rtol=bound, atol=bound), "%s off by %g" % (
+            name, (got.double() - want).abs().max()))
+
+    def test_values_and_gradients(self):
+        masks = {"none": None, "bool": torch.rand(9, 9) < 0.6, "float": torch.randn(2, 1, 9, 9), "row": torch.randn(1, 9)}
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+            for name, mask in masks.items():
+                for rules in ({}, {"is_causal": True}, {"scale": 0.3}, {"enable_gqa": True}, {"scale": -0.5}):
+                    if mask is not None and rules.get("is_causal"):
+                        continue
+                    inputs = problem(kv_heads=2 if rules.get("enable_gqa") else 4, dtype=dtype, grad=True)
+                    m = mask.to(dtype) if mask is not None and mask.dtype != torch.bool else mask
+                    self.assertTrue(torch_hooks.covered(*inputs, m, rules.get("is_causal", False), rules.get("enable_gqa", False)))
+                    got = functional.scaled_dot_product_attention(*inputs, attn_mask=m, **rules)
+                    self.assertEqual(got.dtype, dtype)
+                    d = torch.randn(got.shape, generator=torch.Generator().manual_seed(5)).to(dtype)
+                    gradients = torch.autograd.grad(got, inputs, d)
+                    wide = [i.detach().double().requires_grad_(True) for i in inputs]
+                    wide_mask = m.double() if m is not None and m.dtype != torch.bool else m
+                    with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]):
+                        want = torch_hooks._original(*wide, attn_mask=wide_mask, **rules)
+                    label = "%s %s %s" % (dtype, name, rules)
+                    self.close(got.detach(), want.detach(), label)
+                    for g, w in zip(gradients, torch.autograd.grad(want, wide, d.double())):
+                        self.close(g, w, "gradient, " + label)
+
+    def test_gradcheck_and_mask_gradient(self):
+        q, k, v = problem(seq_q=3, seq_kv=4, dim=3, kv_heads=2, dtype=torch.float64, grad=True)
+        mask = torch.randn(1, 4, 1, 4, dtype=torch.float64, requires_grad=True)
+        self.assertTrue(torch.autograd.gradcheck(lambda *a: functional.scaled_dot_product_attention(*a, enable_gqa=True), (q, k, v, mask)))
+
+    def test_double_backward_is_refused(self):
+        q, k, v = problem(dtype=torch.float64, grad=True)
+        out = functional.scaled_dot_product_attention(q, k, v)
+        first, = torch.autograd.grad(out.sum(), q, create_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "no second derivative"):
+            torch.autograd.grad(first.sum(), q)
+
+    def test_vmap(self):
+        q, k, v = (torch.stack([a, a + 1, a - 1]) for a in problem())
+        want = torch.stack([functional.scaled_dot_product_attention(*a) for a in zip(q, k, v)])
+        got = torch.func.vmap(functional.scaled_dot_product_attention)(q, k, v)
+        self.assertTrue(torch.equal(got, want))
+        shared = torch.func.vmap(functional.scaled_dot_product_attention, in_dims=(0, None, None))(q, k[0], v[0])
+        self.assertTrue(torch.equal(shared[1], functional.scaled_dot_product_attention(q[1], k[0], v[0])))
+
+    def test_fake_tensors_and_operator_rules(self):
+        q, k, v = problem(grad=True)
+        torch.library.opcheck(torch_hooks.sdpa, (q, k, v, None, 0.0, 0, True, None, False),
+                              test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+
+    def test_compile(self):
+        q, k, v = problem()
+        compiled = torch.compile(lambda *a: functional.scaled_dot_product_attention(*a, is_causal=True) * 2, backend="aot_eager",
+                                 fullgraph=True)
+        self.assertTrue(torch.allclose(compiled(q, k, v), functional.scaled_dot_product_attention(q, k, v, is_causal=True) * 2))
+
+    def test_dropout(self):
+        q, k, v = problem(seq_q=64, seq_kv=64, grad=True)
+        ones = torch.ones_like(v)
+        torch.manual_seed(3)
+        first = functional.scaled_dot_product_attention(q, k, ones, dropout_p=0.25)
+        torch.manual_seed(3)
+        again = functional.scaled_dot_product_attention(q, k, ones, dropout_p=0.25)
+        self.assertTrue(torch.equal(first, again))
+        self.assertAlmostEqual(first.mean().item(), 1, delta=0.02)  # kept weights are scaled by 1/(1-p)
+        self.assertGreater(first.std().item(), 0.01)
+        # The backward pass drops the same weights: out is linear in value, so <d_value, value> is <d_out, out>.
+        out = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.25)
+        d_value, = torch.autograd.grad(out, v, torch.ones_like(out))
+        self.assertAlmostEqual((d_value * v).sum().item(), out.sum().item(), delta=1e-2)
+
+    def test_autocast(self):
+        q, k, v = problem()
+        with torch.autocast("cpu", torch.bfloat16):
+            self.assertEqual(functional.scaled_dot_product_attention(q, k, v).dtype, torch.bfloat16)
+
+    def test_what_is_not_covered_goes_to_pytorch(self):
+        q, k, v = problem()
+        for a, b, c in ((q[None], k[None], v[None]), (q, k[:1], v[:1]), (q.to(torch.complex64),) * 3):
+            self.assertFalse(torch_hooks.covered(a, b, c, None, False, False))
+        self.assertEqual(functional.scaled_dot_product_attention(q[None], k[None], v[None]).shape, q[None].shape)
+
+    def test_modules_and_dispatcher(self):
+        attn.uninstall()
+        layer = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+        x = torch.randn(2, 9, 16)
+        want = layer(x)
+        with attn.installed(dispatcher=True):
+            got = layer(x)
+        self.assertTrue(torch.allclose(got, want, atol=1e-5))
+        self.assertIs(functional.scaled_dot_product_attention, torch_hooks._original)
+
+    def test_tensors_as_arrays(self):
+        q, k, v = problem(dtype=torch.bfloat16)
+        out, lse = attn.attention(q, k, v, return_lse=True)
+        self.assertEqual((out.dtype, lse.dtype, type(out)), (torch.bfloat16, torch.float32, torch.Tensor))
+        into = torch.empty(2, 9, 4, 8, dtype=torch.bfloat16).transpose(1, 2)
+        self.assertIs(attn.attention(q, k, v, out=into), into)
+        self.assertTrue(torch.equal(into, out))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,101 @@
+/* description.h - what a model is, in one struct: filled in by a family's file, read by the code that runs all of them.
+ *
+ * A block computes, with h and y as residual streams (norms that a family does not have are the identity):
+ *
+ *     PRE       h = x + post1(attention(norm1(x)));   y = h + post2(mlp(norm2(h)))
+ *     POST      h = norm1(x + attention(x));          y = norm2(h + mlp(h))
+ *     PARALLEL  y = x + attention(norm1(x)) + mlp(norm2(x))
+ *
+ * A decoder of an encoder-decoder has h = h + cross(norm_cross(h)) (POST: norm_cross(h + cross(h))) in between.
+ */
+#ifndef ATTN_MODELS_DESCRIPTION_H
+#define ATTN_MODELS_DESCRIPTION_H
+
+#include <stdbool.h>
+#include "attn/model.h"
+#include "layers/block.h"
+
+enum attn_norm_place { ATTN_NORM_PRE, ATTN_NORM_POST, ATTN_NORM_PARALLEL };
+enum attn_position_kind {
+    ATTN_POSITION_NONE,
+    ATTN_POSITION_LEARNED,    /* a table, added to the embeddings */
+    ATTN_POSITION_SINUSOIDAL, /* Vaswani et al. 2017 section 3.5: sin and cos interleaved */
+    ATTN_POSITION_ROPE,
+    ATTN_POSITION_RELATIVE    /* T5: buckets of distances, one table for the stack */
+};
+
+typedef struct attn_rope_desc {
+    int64_t rotary_dim;
+    bool interleaved;
+    double base;
+    double local_base; /* of windowed layers; 0: base */
+    int32_t scaling;   /* ATTN_ROPE_PLAIN, ... */
+    double factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor;
+    int64_t original_length;
+    bool no_truncate;  /* YaRN: correction dims are not rounded */
+    bool local_unscaled; /* windowed layers rotate without scaling */
+} attn_rope_desc;
+
+#define ATTN_MAX_STOP_IDS 8
+
+typedef struct attn_description {
+    char family[32];
+    int32_t kind; /* ATTN_MODEL_* */
+    int64_t n_layers, n_encoder_layers;
+    int64_t d_model, d_ff, n_heads, n_kv_heads, head_dim;
+    int64_t vocab_size, context_length;
+    int64_t n_types;        /* token types; 0: none */
+
+    attn_norm_options norm;
+    enum attn_norm_place place;
+
+    enum attn_position_kind position;
+    int64_t position_offset; /* LEARNED: position 0 is this row */
+    int64_t position_rows;
+    attn_rope_desc rope;
+    int64_t relative_buckets, relative_max_distance;
+
+    double scale;           /* of scores; 0: 1/sqrt(head_dim) */
+    bool scale_given;
+    double softcap, final_softcap;
+    int64_t window;         /* keys that a windowed layer sees, its own included; 0: none */
+    bool window_two_sided;  /* |i - j| <= window instead (ModernBERT) */
+    uint8_t *windowed;      /* [n_layers] 1: this layer has the window; NULL: all have it. Owned */
+    bool sinks;
+
+    attn_mlp_options mlp;
+
+    double embedding_scale; /* 0: 1 */
+    double logit_scale;     /* 0: 1 (T5 tied: d_model^-0.5) */
+    bool tied;              /* the head is the embedding */
+    bool has_logits;
+    int32_t transform_act;  /* masked-LM head: dense, act, norm, then the head */
+
+    bool pool_first;        /* embeddings: the first token instead of the mean */
+    int32_t stop_ids[ATTN_MAX_STOP_IDS];
+    int32_t n_stop_ids;
+    int32_t bos_id, pad_id, decoder_start_id; /* -1: none */
+} attn_description;
+
+/* One stack of blocks. */
+typedef struct attn_stack_weights {
+    int64_t n_layers;
+    attn_layer_weights *layers;
+    attn_norm final_norm;
+    float *relative; /* [buckets][n_heads] T5 */
+} attn_stack_weights;
+
+typedef struct attn_weights {
+    attn_linear embedding;  /* [vocab_size, d_model] */
+    float *positions;       /* [position_rows, d_model] */
+    float *types;           /* [n_types, d_model] */
+    attn_norm embedding_norm;
+    attn_stack_weights stack, encoder; /* encoder: of an encoder-decoder */
+    attn_linear transform;  /* masked-LM head */
+    attn_norm transform_norm;
+    attn_linear head;       /* empty where tied */
+    float *head_bias;       /* [vocab_size], where tied */
+    attn_linear pooler;
+} attn_weights;
+
+#endif

@@ -1,0 +1,351 @@
+/* model_config.c - fields of config.json and of GGUF metadata, checked one by one. In a list of names those of GGUF
+ * begin with '@'. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "io/io_error.h"
+#include "models/family.h"
+
+#define NAME_BYTES 128
+
+void attn_config_fail(attn_config *c, attn_status status, const char *format, ...)
+{
+    if (c->status != ATTN_OK)
+        return;
+    c->status = status;
+    char text[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    attn_io_fail(c->error, c->error_size, status, "%s: %s", c->json ? "config.json" : "GGUF metadata", text);
+}
+
+attn_config attn_config_open(const attn_model_source *source, char *error, size_t error_size)
+{
+    attn_config c = {.source = source, .json = source->config, .error = error, .error_size = error_size};
+    return c;
+}
+
+/* The next name of the list that belongs to this file's format, with GGUF's prefix; false at the end. */
+static bool next_name(const attn_config *c, const char **list, char *name)
+{
+    while (**list) {
+        const char *start = *list, *end = strchr(start, '|');
+        size_t n = end ? (size_t)(end - start) : strlen(start);
+        *list = end ? end + 1 : start + n;
+        const bool gguf = *start == '@';
+        if (gguf == (c->json != NULL) || n >= 64)
+            continue;
+        if (gguf)
+            snprintf(name, NAME_BYTES, "%s.%.*s", c->gguf_prefix, (int)(n - 1), start + 1);
+        else
+            snprintf(name, NAME_BYTES, "%.*s", (int)n, start);
+        return true;
+    }
+    return false;
+}
+
+/* A JSON value that is there and not null. */
+static const json_t *find_json(const attn_config *c, const char *names, char *name)
+{
+    while (c->json && next_name(c, &names, name)) {
+        const json_t *value = json_object_get(c->json, name);
+        if (value && !json_is_null(value))
+            return value;
+    }
+    return NULL;
+}
+
+static const attn_gguf_value *find_gguf(const attn_config *c, const char *names, char *name)
+{
+    while (!c->json && next_name(c, &names, name)) {
+        const attn_gguf_value *value = attn_gguf_find(c->source->gguf, name);
+        if (value)
+            return value;
+    }
+    return NULL;
+}
+
+bool attn_config_has(attn_config *c, const char *names)
+{
+    char name[NAME_BYTES];
+    return find_json(c, names, name) || find_gguf(c, names, name);
+}
+
+static bool read_int(attn_config *c, const char *names, int64_t low, int64_t high, int64_t *out)
+{
+    char name[NAME_BYTES], error[256];
+    int64_t value;
+    const json_t *json = find_json(c, names, name);
+    if (json) {
+        if (!json_is_integer(json)) {
+            attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not an integer", name);
+            return true;
+        }
+        value = json_integer_value(json);
+    } else if (find_gguf(c, names, name)) {
+        if (attn_gguf_get_i64(c->source->gguf, name, &value, error, sizeof error) != ATTN_OK) {
+            attn_config_fail(c, ATTN_ERR_FORMAT, "%s", error);
+            return true;
+        }
+    } else {
+        return false;
+    }
+    if (value < low || value > high)
+        attn_config_fail(c, ATTN_ERR_FORMAT, "%s is %lld, not in %lld..%lld", name, (long long)value, (long long)low,
+                         (long long)high);
+    *out = value;
+    return true;
+}
+
+int64_t attn_config_int(attn_config *c, const char *names, int64_t low, int64_t high, int64_t fallback)
+{
+    int64_t value = fallback;
+    if (c->status == ATTN_OK)
+        read_int(c, names, low, high, &value);
+    return c->status == ATTN_OK ? value : fallback;
+}
+
+int64_t attn_config_need(attn_config *c, const char *names, int64_t low, int64_t high)
+{
+    int64_t value = low;
+    if (c->status == ATTN_OK && !read_int(c, names, low, high, &value)) {
+        const char *list = names;
+        char name[NAME_BYTES] = "a field";
+        next_name(c, &list, name);
+        attn_config_fail(c, ATTN_ERR_FORMAT, "%s is missing", name);
+    }
+    return c->status == ATTN_OK ? value : low;
+}
+
+double attn_config_number(attn_config *c, const char *names, double fallback)
+{
+    char name[NAME_BYTES], error[256];
+    double value = fallback;
+    if (c->status != ATTN_OK)
+        return fallback;
+    const json_t *json = find_json(c, names, name);
+    if (json) {
+        if (!json_is_number(json))
+            attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not a number", name);
+        else
+            value = json_number_value(json);
+    } else if (find_gguf(c, names, name)) {
+        if (attn_gguf_get_f64(c->source->gguf, name, &value, error, sizeof error) != ATTN_OK)
+            attn_config_fail(c, ATTN_ERR_FORMAT, "%s", error);
+    }
+    if (!isfinite(value))
+        attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not finite", name);
+    return c->status == ATTN_OK ? value : fallback;
+}
+
+bool attn_config_bool(attn_config *c, const char *names, bool fallback)
+{
+    char name[NAME_BYTES], error[256];
+    bool value = fallback;
+    if (c->status != ATTN_OK)
+        return fallback;
+    const json_t *json = find_json(c, names, name);
+    if (json) {
+        if (!json_is_boolean(json))
+            attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not true or false", name);
+        else
+            value = json_is_true(json);
+    } else if (find_gguf(c, names, name)) {
+        if (attn_gguf_get_bool(c->source->gguf, name, &value, error, sizeof error) != ATTN_OK)
+            attn_config_fail(c, ATTN_ERR_FORMAT, "%s", error);
+    }
+    return c->status == ATTN_OK ? value : fallback;
+}
+
+const char *attn_config_text(attn_config *c, const char *names, const char *fallback)
+{
+    char name[NAME_BYTES];
+    if (c->status != ATTN_OK)
+        return fallback;
+    const json_t *json = find_json(c, names, name);
+    if (json && !json_is_string(json))
+        attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not a text", name);
+    return json && json_is_string(json) ? json_string_value(json) : fallback;
+}
+
+int32_t attn_config_act(attn_config *c, const char *names, const char *fallback)
+{
+    static const struct {
+        const char *name;
+        int32_t act;
+    } acts[] = {{"relu", ATTN_ACT_RELU},           {"silu", ATTN_ACT_SILU},
+                {"swish", ATTN_ACT_SILU},          {"gelu", ATTN_ACT_GELU_ERF},
+                {"gelu_new", ATTN_ACT_GELU_TANH},  {"gelu_pytorch_tanh", ATTN_ACT_GELU_TANH},
+                {"gelu_fast", ATTN_ACT_GELU_TANH}, {"quick_gelu", ATTN_ACT_GELU_QUICK},
+                {"tanh", ATTN_ACT_TANH},           {"linear", ATTN_ACT_NONE}};
+    const char *text = attn_config_text(c, names, fallback);
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (!strcmp(text, acts[i].name))
+            return acts[i].act;
+    attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "activation \"%.40s\" is not served", text);
+    return ATTN_ACT_NONE;
+}
+
+static void rope_type(attn_config *c, attn_rope_desc *rope, const char *type)
+{
+    static const struct {
+        const char *name;
+        int32_t scaling;
+    } types[] = {{"default", ATTN_ROPE_PLAIN}, {"none", ATTN_ROPE_PLAIN},    {"linear", ATTN_ROPE_LINEAR},
+                 {"llama3", ATTN_ROPE_LLAMA3}, {"yarn", ATTN_ROPE_YARN},     {"ntk", ATTN_ROPE_NTK}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i].name)) {
+            rope->scaling = types[i].scaling;
+            return;
+        }
+    attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "rope_type \"%.40s\" is not served", type);
+}
+
+static void read_scaling(attn_config *c, attn_description *d)
+{
+    attn_rope_desc *rope = &d->rope;
+    rope_type(c, rope, attn_config_text(c, "rope_type|type", "default"));
+    rope->factor = attn_config_number(c, "factor", 1);
+    if (rope->factor < 1)
+        attn_config_fail(c, ATTN_ERR_FORMAT, "rope factor is %g, below 1", rope->factor);
+    rope->low_freq_factor = attn_config_number(c, "low_freq_factor", 1);
+    rope->high_freq_factor = attn_config_number(c, "high_freq_factor", 4);
+    rope->beta_fast = attn_config_number(c, "beta_fast", 32);
+    rope->beta_slow = attn_config_number(c, "beta_slow", 1);
+    rope->attention_factor = attn_config_number(c, "attention_factor", 0);
+    rope->original_length = attn_config_int(c, "original_max_position_embeddings", 1, INT32_MAX, d->context_length);
+    rope->no_truncate = !attn_config_bool(c, "truncate", true);
+}
+
+void attn_config_rope(attn_config *c, attn_description *d)
+{
+    attn_rope_desc *rope = &d->rope;
+    d->position = ATTN_POSITION_ROPE;
+    rope->base = attn_config_number(c, "rope_theta|rotary_emb_base|@rope.freq_base", 10000);
+    rope->rotary_dim = attn_config_int(c, "@rope.dimension_count", 2, d->head_dim, 0);
+    double partial = attn_config_number(c, "partial_rotary_factor|rotary_pct", 0);
+    rope->local_base = attn_config_number(c, "rope_local_base_freq|local_rope_theta", 0);
+    char name[NAME_BYTES];
+    const json_t *scaling = find_json(c, "rope_parameters|rope_scaling", name);
+    if (scaling) {
+        attn_config inner = *c;
+        const json_t *full = json_object_get(scaling, "full_attention"); /* one set for each layer type */
+        const json_t *local = json_object_get(scaling, "sliding_attention");
+        inner.json = full ? full : scaling;
+        if (!json_is_object(inner.json)) {
+            attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not an object", name);
+            return;
+        }
+        rope->base = attn_config_number(&inner, "rope_theta", rope->base);
+        partial = attn_config_number(&inner, "partial_rotary_factor", partial);
+        read_scaling(&inner, d);
+        if (json_is_object(local)) {
+            attn_config other = inner;
+            other.json = local;
+            rope->local_base = attn_config_number(&other, "rope_theta", rope->local_base);
+            rope->local_unscaled = !strcmp(attn_config_text(&other, "rope_type|type", "default"), "default");
+            inner.status = inner.status == ATTN_OK ? other.status : inner.status;
+        }
+        if (c->status == ATTN_OK)
+            c->status = inner.status;
+    } else if (!c->json) {
+        const double factor = attn_config_number(c, "@rope.scaling.factor", 0);
+        attn_gguf_string type;
+        char key[NAME_BYTES];
+        snprintf(key, sizeof key, "%s.rope.scaling.type", c->gguf_prefix);
+        if (factor > 1 && attn_gguf_find(c->source->gguf, key)) {
+            char text[32] = "";
+            if (attn_gguf_get_string(c->source->gguf, key, &type, NULL, 0) == ATTN_OK)
+                snprintf(text, sizeof text, "%.*s", (int)(type.length < 31 ? type.length : 31), type.text);
+            rope_type(c, rope, text);
+            rope->factor = factor;
+            rope->original_length =
+                attn_config_int(c, "@rope.scaling.original_context_length", 1, INT32_MAX, d->context_length);
+        }
+    }
+    if (partial > 0 && partial <= 1)
+        rope->rotary_dim = (int64_t)(partial * (double)d->head_dim) / 2 * 2;
+    if (rope->rotary_dim == 0)
+        rope->rotary_dim = d->head_dim / 2 * 2;
+    if (!(rope->base > 0))
+        attn_config_fail(c, ATTN_ERR_FORMAT, "rope_theta is %g, not above 0", rope->base);
+}
+
+void attn_config_layer_types(attn_config *c, attn_description *d)
+{
+    char name[NAME_BYTES];
+    const json_t *types = find_json(c, "layer_types", name);
+    if (!types || c->status != ATTN_OK)
+        return;
+    if (!json_is_array(types) || (int64_t)json_array_size(types) < d->n_layers) {
+        attn_config_fail(c, ATTN_ERR_FORMAT, "layer_types is not an array with an entry for each of %lld layers",
+                         (long long)d->n_layers);
+        return;
+    }
+    d->windowed = calloc((size_t)d->n_layers, 1);
+    if (!d->windowed) {
+        attn_config_fail(c, ATTN_ERR_OUT_OF_MEMORY, "out of memory");
+        return;
+    }
+    for (int64_t l = 0; l < d->n_layers; l++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)l));
+        if (type && !strcmp(type, "sliding_attention"))
+            d->windowed[l] = 1;
+        else if (!type || strcmp(type, "full_attention"))
+            attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "layer_types[%lld] is \"%.40s\"", (long long)l,
+                             type ? type : "?");
+    }
+}
+
+void attn_config_ids(attn_config *c, attn_description *d)
+{
+    char name[NAME_BYTES];
+    d->bos_id = (int32_t)attn_config_int(c, "bos_token_id", -1, INT32_MAX, -1);
+    d->pad_id = (int32_t)attn_config_int(c, "pad_token_id", -1, INT32_MAX, -1);
+    d->decoder_start_id = (int32_t)attn_config_int(c, "decoder_start_token_id", -1, INT32_MAX, -1);
+    const json_t *eos = find_json(c, "eos_token_id", name);
+    if (json_is_array(eos)) {
+        for (size_t i = 0; i < json_array_size(eos) && d->n_stop_ids < ATTN_MAX_STOP_IDS; i++)
+            if (json_is_integer(json_array_get(eos, i)))
+                d->stop_ids[d->n_stop_ids++] = (int32_t)json_integer_value(json_array_get(eos, i));
+    } else if (eos && json_integer_value(eos) >= 0) {
+        d->stop_ids[d->n_stop_ids++] = (int32_t)json_integer_value(eos);
+    }
+    if (!c->json) { /* GGUF keeps them with the tokenizer */
+        attn_config tokenizer = *c;
+        tokenizer.gguf_prefix = "tokenizer.ggml";
+        d->bos_id = (int32_t)attn_config_int(&tokenizer, "@bos_token_id", -1, INT32_MAX, -1);
+        d->pad_id = (int32_t)attn_config_int(&tokenizer, "@padding_token_id", -1, INT32_MAX, -1);
+        int64_t id = attn_config_int(&tokenizer, "@eos_token_id", -1, INT32_MAX, -1);
+        if (id >= 0)
+            d->stop_ids[d->n_stop_ids++] = (int32_t)id;
+        id = attn_config_int(&tokenizer, "@eot_token_id", -1, INT32_MAX, -1);
+        if (id >= 0)
+            d->stop_ids[d->n_stop_ids++] = (int32_t)id;
+        if (c->status == ATTN_OK)
+            c->status = tokenizer.status;
+    }
+}
+
+void attn_config_decoder_sizes(attn_config *c, attn_description *d)
+{
+    d->kind = ATTN_MODEL_DECODER;
+    d->has_logits = true;
+    d->n_layers = attn_config_need(c, "num_hidden_layers|n_layer|num_layers|@block_count", 1, 4096);
+    d->d_model = attn_config_need(c, "hidden_size|n_embd|d_model|@embedding_length", 1, 1 << 20);
+    d->n_heads = attn_config_need(c, "num_attention_heads|n_head|num_heads|@attention.head_count", 1, 1 << 16);
+    d->n_kv_heads = attn_config_int(c, "num_key_value_heads|@attention.head_count_kv", 1, 1 << 16, d->n_heads);
+    d->head_dim = attn_config_int(c, "head_dim|@attention.key_length", 1, 1 << 16, d->d_model / d->n_heads);
+    d->d_ff = attn_config_int(c, "intermediate_size|n_inner|ffn_dim|@feed_forward_length", 1, 1 << 24, 4 * d->d_model);
+    d->context_length =
+        attn_config_int(c, "max_position_embeddings|n_positions|n_ctx|@context_length", 1, INT32_MAX, 2048);
+    d->vocab_size = attn_config_int(c, "vocab_size|@vocab_size", 1, 1 << 28, 0); /* 0: the embedding's rows */
+    if (c->status == ATTN_OK && (d->head_dim < 1 || d->n_heads % d->n_kv_heads))
+        attn_config_fail(c, ATTN_ERR_FORMAT, "%lld heads do not go with %lld key/value heads of %lld",
+                         (long long)d->n_heads, (long long)d->n_kv_heads, (long long)d->head_dim);
+    attn_config_ids(c, d);
+}

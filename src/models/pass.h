@@ -1,0 +1,36 @@
+/* pass.h - one forward pass: real tokens of all sequences packed one after the other, padding left out. */
+#ifndef ATTN_MODELS_PASS_H
+#define ATTN_MODELS_PASS_H
+
+#include "models/model_internal.h"
+
+typedef struct attn_pass {
+    attn_session *s;
+    const attn_forward_args *args;
+    const attn_description *d;
+    const attn_stack_weights *stack;
+    const float *relative;
+    bool encoder;        /* bidirectional, no cache */
+    bool has_cross;
+    int64_t total;       /* real tokens */
+    int64_t *first;      /* [batch + 1] where each sequence's tokens begin */
+    int64_t *slots;      /* [total] b * n_tokens + i of each token */
+    int64_t *positions;  /* [total] */
+    int64_t uniform;     /* real tokens of every sequence, -1 where they differ */
+    float *x, *y, *h;    /* [total, d_model] residual stream, the next one, input of a sublayer */
+    float *q, *k, *v, *heads; /* [total, heads * head_dim] */
+    float *mlp;          /* scratch of the feed-forward layer */
+    int64_t *lengths;    /* [3 * batch] kv_len, offsets and tokens for calls over the whole batch */
+} attn_pass;
+
+/* Allocates and fills the pass for `args`; finish frees it. */
+attn_status attn_pass_start(attn_pass *pass, attn_session *session, const attn_forward_args *args, bool encoder);
+void attn_pass_finish(attn_pass *pass);
+
+/* Attention of one layer: h -> heads, with cache, edits, hook and rows. */
+attn_status attn_pass_attention(attn_pass *pass, int64_t layer, int32_t kind);
+
+/* Runs all blocks on x. hidden, where not NULL, is called with the stream entering each layer. */
+attn_status attn_pass_blocks(attn_pass *pass, void (*hidden)(attn_pass *pass, int64_t layer));
+
+#endif

@@ -1,0 +1,432 @@
+/* pass_attention.c - the attention of one layer inside a forward pass: projections, rotation, cache, the operator's
+ * call, then what looks at it or changes it: edits, hook, rows. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "core/context.h"
+#include "models/pass.h"
+
+/* Above this weight the rest of a row is recomputed without the key instead of being divided by 1 - a: that division
+ * would lose digits. */
+#define KNOCKOUT_LIMIT 0.99f
+
+static attn_status operator_failed(const attn_pass *pass, attn_status status)
+{
+    return attn_model_fail(status, "attention: %s", attn_ctx_error(pass->s->ctx));
+}
+
+#define OPERATOR(call)                                                                                                 \
+    do {                                                                                                               \
+        attn_status operator_status = (call);                                                                          \
+        if (operator_status != ATTN_OK)                                                                                \
+            return operator_failed(pass, operator_status);                                                             \
+    } while (0)
+
+static bool has_window(const attn_pass *pass, int64_t layer)
+{
+    const attn_description *d = pass->d;
+    return d->window > 0 && (!d->windowed || d->windowed[layer]);
+}
+
+/* [1, heads, rows, head_dim] over a buffer of rows. */
+static attn_cview rows_view(const float *data, int64_t heads, int64_t rows, int64_t dim)
+{
+    attn_cview v = attn_cview_of(data, ATTN_F32, 1, heads, rows, dim);
+    v.stride[0] = rows * heads * dim;
+    v.stride[1] = dim;
+    v.stride[2] = heads * dim;
+    return v;
+}
+
+static attn_view writable(attn_cview v)
+{
+    attn_view w;
+    memset(&w, 0, sizeof w);
+    w.data = (void *)(uintptr_t)v.data;
+    w.dtype = v.dtype;
+    memcpy(w.shape, v.shape, sizeof w.shape);
+    memcpy(w.stride, v.stride, sizeof w.stride);
+    return w;
+}
+
+/* [1, kv heads, n, head_dim] of one sequence in a cache of `capacity` rows per head. */
+static attn_cview cache_view(const attn_pass *pass, const float *cache, int64_t entry, int64_t n, int64_t capacity)
+{
+    const int64_t heads = pass->d->n_kv_heads, dim = pass->d->head_dim;
+    attn_cview v = attn_cview_of(cache + entry * heads * capacity * dim, ATTN_F32, 1, heads, n, dim);
+    v.stride[0] = heads * capacity * dim;
+    v.stride[1] = capacity * dim;
+    return v;
+}
+
+static void common_args(const attn_pass *pass, int64_t layer, int32_t kind, attn_sdpa_args *args)
+{
+    const attn_description *d = pass->d;
+    ATTN_ARGS_INIT(args);
+    args->scale = d->scale;
+    args->flags = d->scale_given ? ATTN_SCALE_GIVEN : 0;
+    args->softcap = d->softcap;
+    if (kind == ATTN_ATTENTION_CROSS)
+        return;
+    args->sinks = pass->stack->layers[layer].self.sinks;
+    if (!pass->encoder)
+        args->mask.flags = ATTN_MASK_CAUSAL | ATTN_MASK_OFFSET;
+    if (has_window(pass, layer)) {
+        args->mask.flags |= ATTN_MASK_WINDOW;
+        args->mask.left = d->window_two_sided ? d->window : d->window - 1;
+        args->mask.right = d->window_two_sided ? d->window : -1;
+    }
+    if (pass->relative) {
+        args->mask.relative = pass->relative;
+        args->mask.rel_left = args->mask.rel_right = d->relative_max_distance;
+        args->mask.relative_stride = 2 * d->relative_max_distance + 1;
+    }
+}
+
+/* The call for one sequence alone. */
+static void entry_args(const attn_pass *pass, int64_t layer, int32_t kind, int64_t entry, attn_sdpa_args *args)
+{
+    const attn_description *d = pass->d;
+    const attn_session *s = pass->s;
+    const int64_t first = pass->first[entry], n = pass->first[entry + 1] - first;
+    const int64_t width = d->n_heads * d->head_dim, kv_width = d->n_kv_heads * d->head_dim;
+    common_args(pass, layer, kind, args);
+    args->query = rows_view(pass->q + first * width, d->n_heads, n, d->head_dim);
+    args->out = writable(rows_view(pass->heads + first * width, d->n_heads, n, d->head_dim));
+    if (kind == ATTN_ATTENTION_CROSS) {
+        args->key = cache_view(pass, s->cross_key[layer], entry, s->cross_lengths[entry], s->cross_capacity);
+        args->value = cache_view(pass, s->cross_value[layer], entry, s->cross_lengths[entry], s->cross_capacity);
+    } else if (pass->encoder) {
+        args->key = rows_view(pass->k + first * kv_width, d->n_kv_heads, n, d->head_dim);
+        args->value = rows_view(pass->v + first * kv_width, d->n_kv_heads, n, d->head_dim);
+    } else {
+        args->mask.query_offset = args->mask.bias_offset = s->lengths[entry];
+        args->key = cache_view(pass, s->cache_key[layer], entry, s->lengths[entry] + n, s->capacity);
+        args->value = cache_view(pass, s->cache_value[layer], entry, s->lengths[entry] + n, s->capacity);
+    }
+}
+
+/* ---- before the operator ---- */
+
+/* A norm over each head (or, where its weight is that long, over all heads of a token). */
+static void norm_heads(const attn_pass *pass, const attn_norm *norm, int64_t dim, int64_t heads, float *x)
+{
+    if (norm->weight)
+        attn_norm_rows(&pass->s->worker, &pass->d->norm, norm, pass->total * heads * pass->d->head_dim / dim, dim, x, dim,
+                       x, dim);
+}
+
+static attn_status rotate(attn_pass *pass, int64_t layer, int64_t heads, float *x)
+{
+    const attn_description *d = pass->d;
+    const bool local = has_window(pass, layer) && d->rope.local_base > 0;
+    attn_rope_args r;
+    ATTN_ARGS_INIT(&r);
+    r.x = rows_view(x, heads, pass->total, d->head_dim);
+    r.out = writable(r.x);
+    r.rotary_dim = d->rope.rotary_dim;
+    r.flags = d->rope.interleaved ? ATTN_ROPE_INTERLEAVED : 0;
+    r.base = local ? d->rope.local_base : d->rope.base;
+    r.positions = pass->positions;
+    r.positions_stride = pass->total;
+    if (!(local && d->rope.local_unscaled) && d->rope.scaling != ATTN_ROPE_PLAIN) {
+        r.scaling = d->rope.scaling;
+        r.factor = d->rope.factor;
+        r.low_freq_factor = d->rope.low_freq_factor;
+        r.high_freq_factor = d->rope.high_freq_factor;
+        r.beta_fast = d->rope.beta_fast;
+        r.beta_slow = d->rope.beta_slow;
+        r.attention_factor = d->rope.attention_factor;
+        r.original_length = d->rope.original_length;
+    }
+    OPERATOR(attn_rope(pass->s->ctx, &r));
+    return ATTN_OK;
+}
+
+static void append_to_cache(const attn_pass *pass, int64_t layer)
+{
+    const attn_session *s = pass->s;
+    const int64_t heads = pass->d->n_kv_heads, dim = pass->d->head_dim;
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t t = pass->first[b]; t < pass->first[b + 1]; t++)
+            for (int64_t h = 0; h < heads; h++) {
+                const int64_t row = s->lengths[b] + t - pass->first[b];
+                const int64_t at = ((b * heads + h) * s->capacity + row) * dim;
+                memcpy(s->cache_key[layer] + at, pass->k + (t * heads + h) * dim, (size_t)dim * sizeof(float));
+                memcpy(s->cache_value[layer] + at, pass->v + (t * heads + h) * dim, (size_t)dim * sizeof(float));
+            }
+}
+
+static attn_status project(attn_pass *pass, int64_t layer, int32_t kind)
+{
+    const attn_description *d = pass->d;
+    const bool cross = kind == ATTN_ATTENTION_CROSS;
+    const attn_layer_weights *w = &pass->stack->layers[layer];
+    const attn_attention_weights *a = cross ? &w->cross : &w->self;
+    const int64_t width = d->n_heads * d->head_dim, kv_width = d->n_kv_heads * d->head_dim;
+    attn_linear_job jobs[3] = {
+        {.linear = &a->q, .x = pass->h, .ldx = d->d_model, .y = pass->q, .ldy = width},
+        {.linear = &a->k, .x = pass->h, .ldx = d->d_model, .y = pass->k, .ldy = kv_width},
+        {.linear = &a->v, .x = pass->h, .ldx = d->d_model, .y = pass->v, .ldy = kv_width}};
+    attn_linear_run(pass->s->worker.kernels, pass->s->n_threads, jobs, cross ? 1 : 3, pass->total);
+    norm_heads(pass, &a->q_norm, a->q_norm_dim, d->n_heads, pass->q);
+    if (cross)
+        return ATTN_OK;
+    norm_heads(pass, &a->k_norm, a->k_norm_dim, d->n_kv_heads, pass->k);
+    if (d->position == ATTN_POSITION_ROPE) {
+        ATTN_TRY(rotate(pass, layer, d->n_heads, pass->q));
+        ATTN_TRY(rotate(pass, layer, d->n_kv_heads, pass->k));
+    }
+    if (!pass->encoder)
+        append_to_cache(pass, layer);
+    return ATTN_OK;
+}
+
+/* ---- the operator's call ---- */
+
+/* All sequences of an encoder in one call over the packed rows. */
+static attn_status attend_packed(attn_pass *pass, int64_t layer)
+{
+    const attn_description *d = pass->d;
+    attn_sdpa_args args;
+    common_args(pass, layer, ATTN_ATTENTION_SELF, &args);
+    args.query = rows_view(pass->q, d->n_heads, pass->total, d->head_dim);
+    args.key = rows_view(pass->k, d->n_kv_heads, pass->total, d->head_dim);
+    args.value = rows_view(pass->v, d->n_kv_heads, pass->total, d->head_dim);
+    args.out = writable(rows_view(pass->heads, d->n_heads, pass->total, d->head_dim));
+    args.mask.cu_seqlens_q = args.mask.cu_seqlens_k = pass->first;
+    args.mask.n_segments = pass->s->batch;
+    OPERATOR(attn_sdpa_forward(pass->s->ctx, &args, NULL, 0));
+    return ATTN_OK;
+}
+
+/* Sequences with equally many new tokens in one call; each has its own length and offset. */
+static attn_status attend_batch(attn_pass *pass, int64_t layer, int32_t kind)
+{
+    const attn_description *d = pass->d;
+    const attn_session *s = pass->s;
+    const bool cross = kind == ATTN_ATTENTION_CROSS;
+    const int64_t n = pass->uniform, batch = s->batch, capacity = cross ? s->cross_capacity : s->capacity;
+    int64_t *kv_len = pass->lengths, *offsets = pass->lengths + batch, longest = 0;
+    attn_sdpa_args args;
+    entry_args(pass, layer, kind, 0, &args);
+    for (int64_t b = 0; b < batch; b++) {
+        offsets[b] = s->lengths[b];
+        kv_len[b] = cross ? s->cross_lengths[b] : s->lengths[b] + n;
+        longest = kv_len[b] > longest ? kv_len[b] : longest;
+    }
+    args.query.shape[0] = args.out.shape[0] = args.key.shape[0] = args.value.shape[0] = batch;
+    args.query.stride[0] = args.out.stride[0] = n * d->n_heads * d->head_dim;
+    args.key.shape[2] = args.value.shape[2] = longest;
+    args.key.stride[0] = args.value.stride[0] = d->n_kv_heads * capacity * d->head_dim;
+    args.mask.kv_len = kv_len;
+    if (!cross)
+        args.mask.query_offsets = args.mask.bias_offsets = offsets;
+    OPERATOR(attn_sdpa_forward(pass->s->ctx, &args, NULL, 0));
+    return ATTN_OK;
+}
+
+static attn_status attend(attn_pass *pass, int64_t layer, int32_t kind)
+{
+    if (pass->encoder && kind == ATTN_ATTENTION_SELF)
+        return attend_packed(pass, layer);
+    if (pass->uniform >= 0 && pass->s->batch > 1)
+        return attend_batch(pass, layer, kind);
+    for (int64_t b = 0; b < pass->s->batch; b++) {
+        attn_sdpa_args args;
+        if (pass->first[b] == pass->first[b + 1])
+            continue;
+        entry_args(pass, layer, kind, b, &args);
+        OPERATOR(attn_sdpa_forward(pass->s->ctx, &args, NULL, 0));
+    }
+    return ATTN_OK;
+}
+
+/* ---- edits ---- */
+
+/* The row of one head without one key, computed anew. */
+static attn_status attend_without(attn_pass *pass, const attn_sdpa_args *all, int64_t head, int64_t row, int64_t key)
+{
+    const int64_t n_keys = all->key.shape[2], group = all->query.shape[1] / all->key.shape[1];
+    attn_sdpa_args one = *all;
+    uint8_t *allow = malloc((size_t)n_keys);
+    if (!allow)
+        return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
+    memset(allow, 1, (size_t)n_keys);
+    allow[key] = 0;
+    one.query.data = (const float *)all->query.data + head * all->query.stride[1] + row * all->query.stride[2];
+    one.out.data = (float *)all->out.data + head * all->out.stride[1] + row * all->out.stride[2];
+    one.key.data = (const float *)all->key.data + head / group * all->key.stride[1];
+    one.value.data = (const float *)all->value.data + head / group * all->value.stride[1];
+    one.query.shape[1] = one.query.shape[2] = one.out.shape[1] = one.out.shape[2] = 1;
+    one.key.shape[1] = one.value.shape[1] = 1;
+    one.mask.flags |= one.mask.flags ? ATTN_MASK_OFFSET : 0;
+    one.mask.query_offset += row;
+    one.mask.bias_offset += row;
+    one.mask.relative = all->mask.relative ? all->mask.relative + head * all->mask.relative_stride : NULL;
+    one.sinks = all->sinks ? all->sinks + head : NULL;
+    one.mask.allow = attn_cview_of(allow, ATTN_BOOL, 1, 1, 1, n_keys);
+    attn_status status = attn_sdpa_forward(pass->s->ctx, &one, NULL, 0);
+    free(allow);
+    return status == ATTN_OK ? ATTN_OK : operator_failed(pass, status);
+}
+
+static attn_status edit_reading(attn_pass *pass, const attn_edit *edit, const attn_sdpa_args *all, int64_t head,
+                                int64_t row, float *weights)
+{
+    const int64_t n_keys = all->key.shape[2], group = all->query.shape[1] / all->key.shape[1];
+    const attn_row wanted = {0, head, row};
+    const attn_view view = attn_view_of(weights, ATTN_F32, 1, 1, 1, n_keys);
+    OPERATOR(attn_sdpa_rows(pass->s->ctx, all, &wanted, 1, &view));
+    const float a = weights[edit->key];
+    if (edit->kind == ATTN_EDIT_KNOCKOUT && a > KNOCKOUT_LIMIT)
+        return attend_without(pass, all, head, row, edit->key);
+    const float *v = (const float *)all->value.data + head / group * all->value.stride[1] +
+                     edit->key * all->value.stride[2];
+    float *y = (float *)all->out.data + head * all->out.stride[1] + row * all->out.stride[2];
+    for (int64_t i = 0; i < pass->d->head_dim; i++) {
+        y[i] -= a * v[i];
+        if (edit->kind == ATTN_EDIT_KNOCKOUT)
+            y[i] /= 1.0f - a;
+        if (edit->kind == ATTN_EDIT_REPLACE && edit->value)
+            y[i] += a * edit->value[i];
+    }
+    return ATTN_OK;
+}
+
+static attn_status apply_edit(attn_pass *pass, const attn_edit *edit, const attn_sdpa_args *all, int64_t offset,
+                              float *weights)
+{
+    const int64_t heads = all->query.shape[1], rows = all->query.shape[2];
+    const size_t bytes = (size_t)pass->d->head_dim * sizeof(float);
+    for (int64_t h = edit->head < 0 ? 0 : edit->head; h < (edit->head < 0 ? heads : edit->head + 1); h++)
+        for (int64_t i = 0; i < rows; i++) {
+            if (edit->query >= 0 && edit->query != offset + i)
+                continue;
+            float *y = (float *)all->out.data + h * all->out.stride[1] + i * all->out.stride[2];
+            if (edit->kind == ATTN_EDIT_HEAD && edit->value)
+                memcpy(y, edit->value, bytes);
+            else if (edit->kind == ATTN_EDIT_HEAD)
+                memset(y, 0, bytes);
+            else if (edit->key < all->key.shape[2])
+                ATTN_TRY(edit_reading(pass, edit, all, h, i, weights));
+        }
+    return ATTN_OK;
+}
+
+static attn_status apply_edits(attn_pass *pass, int64_t layer, int64_t entry, const attn_sdpa_args *all)
+{
+    const int64_t offset = pass->encoder ? 0 : pass->s->lengths[entry];
+    float *weights = malloc((size_t)(all->key.shape[2] + 1) * sizeof *weights);
+    attn_status status = weights ? ATTN_OK : attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
+    for (int32_t e = 0; status == ATTN_OK && e < pass->args->n_edits; e++) {
+        const attn_edit *edit = &pass->args->edits[e];
+        if ((edit->layer < 0 || edit->layer == layer) && (edit->entry < 0 || edit->entry == entry))
+            status = apply_edit(pass, edit, all, offset, weights);
+    }
+    free(weights);
+    return status;
+}
+
+/* ---- looking ---- */
+
+static attn_status call_hook(attn_pass *pass, int64_t layer, int32_t kind, int64_t entry, const attn_sdpa_args *all)
+{
+    attn_layer_view view;
+    ATTN_ARGS_INIT(&view);
+    view.layer = layer;
+    view.entry = entry;
+    view.kind = kind;
+    view.first_position = pass->encoder ? 0 : pass->s->lengths[entry];
+    view.ctx = pass->s->ctx;
+    view.attention = all;
+    view.head_out = all->out;
+    view.residual = attn_cview_of(pass->x + pass->first[entry] * pass->d->d_model, ATTN_F32, 1, 1,
+                                  all->query.shape[2], pass->d->d_model);
+    return pass->args->hook(pass->args->hook_user, &view);
+}
+
+/* The token slot of a sequence's query (negative: from the end) as an index among its real tokens; -1: padding. */
+static int64_t real_index(const attn_pass *pass, int64_t entry, int64_t query)
+{
+    const int64_t n_tokens = pass->args->n_tokens;
+    const int64_t slot = entry * n_tokens + (query < 0 ? n_tokens + query : query);
+    for (int64_t t = pass->first[entry]; t < pass->first[entry + 1]; t++)
+        if (pass->slots[t] == slot)
+            return t - pass->first[entry];
+    return -1;
+}
+
+/* Puts the weights of one row where the caller counts keys: behind the cached ones by token slot. */
+static void place_row(const attn_pass *pass, int64_t entry, int32_t kind, const float *weights, int64_t n_keys,
+                      float *to)
+{
+    const int64_t cached = pass->encoder ? 0 : pass->s->lengths[entry];
+    memset(to, 0, (size_t)pass->args->row_stride * sizeof *to);
+    for (int64_t j = 0; j < n_keys; j++) {
+        int64_t at = j;
+        if (kind == ATTN_ATTENTION_CROSS)
+            at = pass->s->cross_slots[entry * pass->s->cross_capacity + j];
+        else if (j >= cached)
+            at = cached + pass->slots[pass->first[entry] + j - cached] - entry * pass->args->n_tokens;
+        to[at] = weights[j];
+    }
+}
+
+static attn_status copy_rows(attn_pass *pass, int64_t layer, int32_t kind, int64_t entry, const attn_sdpa_args *all)
+{
+    const attn_forward_args *args = pass->args;
+    const int64_t n_keys = all->key.shape[2];
+    attn_row *rows = malloc((size_t)args->n_rows * sizeof *rows);
+    int64_t *which = malloc((size_t)args->n_rows * sizeof *which), n = 0;
+    for (int64_t r = 0; rows && which && r < args->n_rows; r++) {
+        const attn_attention_row *wanted = &args->rows[r];
+        if (wanted->layer != layer || wanted->entry != entry || wanted->kind != kind)
+            continue;
+        const int64_t query = real_index(pass, entry, wanted->query);
+        if (query < 0) {
+            memset(args->row_weights + r * args->row_stride, 0, (size_t)args->row_stride * sizeof(float));
+            continue;
+        }
+        rows[n] = (attn_row){0, wanted->head, query};
+        which[n++] = r;
+    }
+    float *weights = n ? malloc((size_t)n * (size_t)(n_keys + 1) * sizeof *weights) : NULL;
+    attn_status status = ATTN_OK;
+    if (!rows || !which || (n && !weights)) {
+        status = attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
+    } else if (n) {
+        const attn_view view = attn_view_of(weights, ATTN_F32, 1, 1, n, n_keys);
+        status = attn_sdpa_rows(pass->s->ctx, all, rows, n, &view);
+        if (status != ATTN_OK)
+            operator_failed(pass, status);
+    }
+    for (int64_t i = 0; status == ATTN_OK && i < n; i++)
+        place_row(pass, entry, kind, weights + i * n_keys, n_keys, args->row_weights + which[i] * args->row_stride);
+    free(rows);
+    free(which);
+    free(weights);
+    return status;
+}
+
+attn_status attn_pass_attention(attn_pass *pass, int64_t layer, int32_t kind)
+{
+    const attn_forward_args *args = pass->args;
+    ATTN_TRY(project(pass, layer, kind));
+    ATTN_TRY(attend(pass, layer, kind));
+    if (!args->hook && !args->n_rows && !args->n_edits)
+        return ATTN_OK;
+    for (int64_t b = 0; b < pass->s->batch; b++) {
+        attn_sdpa_args all;
+        if (pass->first[b] == pass->first[b + 1])
+            continue;
+        entry_args(pass, layer, kind, b, &all);
+        if (args->n_rows)
+            ATTN_TRY(copy_rows(pass, layer, kind, b, &all));
+        if (args->n_edits && kind == ATTN_ATTENTION_SELF)
+            ATTN_TRY(apply_edits(pass, layer, b, &all));
+        if (args->hook)
+            ATTN_TRY(call_hook(pass, layer, kind, b, &all));
+    }
+    return ATTN_OK;
+}

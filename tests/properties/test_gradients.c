@@ -356,8 +356,8 @@ static void accumulate_adds(void **state)
         for (int index = 0; index < N_GRADS; index++) {
             int32_t type;
             gradient_data(&g, index, &type);
-            /* the sum is rounded when it is added; each head and batch entry that shares an element of d_bias adds alone */
-            int64_t roundings = index == GRAD_BIAS ? g.made.args.query.shape[0] * g.made.args.query.shape[1] : 1;
+            /* the sum is rounded when it is added; heads and batch entries that share an element add one after another */
+            int64_t roundings = index == GRAD_BIAS || index == GRAD_RELATIVE ? g.made.args.query.shape[0] * g.made.args.query.shape[1] : 1;
             for (int64_t k = 0; k < g.count[index]; k++) {
                 double want = 2 + first[index][k], unit = (double)roundings * (type == ATTN_F64 ? 0x1p-52 : 0x1p-23);
                 if (!(fabs(gradient_at(&g, index, k) - want) <= unit * (2 + fabs(want))))

@@ -29,6 +29,7 @@ typedef struct attn_bwd_plan {
     bool rich;                      /* scores need more than scale: mask, bias, softcap, dropout ... */
     bool bias_in_tile;              /* d_bias is added tile by tile ... */
     bool bias_shared;               /* ... by several heads or batch entries, in their order */
+    int64_t relative_columns;       /* of d_relative; 0: not wanted */
     /* in the workspace; rows in the order batch, query head, query */
     float *query, *d_out;        /* packed to f32, padded with zeros; rows that take no part, and special ones, all zero */
     float *d_query;              /* sums, dim_pad apart */
@@ -36,6 +37,7 @@ typedef struct attn_bwd_plan {
     uint8_t *special;            /* [rows] 1: NaN, infinity or a huge lse; done pair by pair in double */
     _Atomic uint32_t *tickets;   /* [batch * n_heads * blocks_per_head] key blocks that have added to a query block */
     _Atomic uint32_t *bias_turn; /* [key_blocks] tasks of each block number that are done with d_bias */
+    _Atomic uint32_t *relative_turn; /* [tables] tasks that have added to each table of d_relative */
     char *scratch;               /* scratch_bytes per worker */
     size_t scratch_bytes;
 } attn_bwd_plan;

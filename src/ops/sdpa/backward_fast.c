@@ -43,6 +43,7 @@ static attn_bwd_plan make_plan(const attn_ctx *ctx, const attn_bwd_problem *g)
     plan.bias_in_tile = g->a.d_bias.data && g->a.d_bias.dtype == ATTN_F32 && !(g->bias_sums[2] && p->seq_q > 1) &&
                         !(g->bias_sums[3] && p->seq_kv > 1);
     plan.bias_shared = plan.bias_in_tile && ((g->bias_sums[0] && p->batch > 1) || (g->bias_sums[1] && p->n_heads > 1));
+    plan.relative_columns = g->a.d_relative ? a->mask.rel_left + a->mask.rel_right + 1 : 0;
     plan.scratch_bytes = (size_t)round_up(attn_bwd_scratch_floats(&plan) * (int64_t)sizeof(float), 4096);
     return plan;
 }
@@ -72,6 +73,7 @@ static void carve_plan(attn_bwd_plan *plan, carver *c, int32_t n_threads)
     plan->special = carve(c, rows, 1);
     plan->tickets = carve(c, p->batch * p->n_heads * plan->blocks_per_head, sizeof *plan->tickets);
     plan->bias_turn = carve(c, plan->key_blocks, sizeof *plan->bias_turn);
+    plan->relative_turn = carve(c, p->n_heads, sizeof *plan->relative_turn);
     plan->scratch = carve(c, n_threads, plan->scratch_bytes);
 }
 
@@ -168,17 +170,21 @@ void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
     bool keys = g->a.d_key.data || g->a.d_value.data;
     memset((void *)plan.tickets, 0, (size_t)(heads * plan.blocks_per_head) * sizeof *plan.tickets);
     memset((void *)plan.bias_turn, 0, (size_t)plan.key_blocks * sizeof *plan.bias_turn);
+    memset((void *)plan.relative_turn, 0, (size_t)p->n_heads * sizeof *plan.relative_turn);
     run(ctx, heads * job.n_chunks, row_work, pack_task, &job);
+    if (plan.relative_columns && !g->accumulate)
+        for (int64_t h = 0; h < (p->a.mask.relative_stride ? p->n_heads : 1); h++)
+            memset(g->a.d_relative + h * p->a.mask.relative_stride, 0, (size_t)plan.relative_columns * sizeof(float));
     if (plan.bias_in_tile && !g->accumulate) {
         const int64_t *shape = g->a.d_bias.shape;
         run(ctx, shape[0] * shape[1] * shape[2], (double)(shape[0] * shape[1] * shape[2]) * (double)shape[3], clear_bias_task,
             &job);
     }
-    if (keys || plan.d_query || plan.bias_in_tile)
+    if (keys || plan.d_query || plan.bias_in_tile || plan.relative_columns)
         run(ctx, p->n_entries * p->n_kv_heads * plan.key_blocks, work, key_block_task, &job);
     if (keys && !g->accumulate && (p->packed || p->a.mask.kv_len))
         run(ctx, p->batch * p->n_kv_heads, (double)(p->batch * p->n_kv_heads) * (double)(p->seq_kv * dims), clear_keys_task, &job);
     if (plan.d_query)
         run(ctx, heads * job.n_chunks, row_work, finish_task, &job);
-    attn_backward_plain_tables(ctx, g, plan.rows, g->a.d_bias.data && !plan.bias_in_tile);
+    attn_backward_plain_tables(ctx, g, plan.rows, g->a.d_bias.data && !plan.bias_in_tile, false);
 }

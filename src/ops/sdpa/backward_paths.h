@@ -14,8 +14,8 @@ bool attn_backward_is_fast(const attn_bwd_problem *g);
 attn_status attn_backward_fast_bytes(attn_ctx *ctx, const attn_bwd_problem *g, size_t *bytes);
 void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory);
 
-/* The gradients that need no tiles, by the plain path's passes: d_sinks, d_relative and, where `bias`, d_bias. */
-void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias);
+/* The gradients of things added to scores, by the plain path's passes: d_sinks and, where asked, d_bias and d_relative. */
+void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias, bool relative);
 
 /* Adds round_up(count * size) to *bytes, a multiple of 64. False when that does not fit. */
 bool attn_backward_add_bytes(size_t *bytes, size_t count, size_t size);

@@ -85,7 +85,7 @@ static void run(attn_ctx *ctx, int64_t n_tasks, double work, attn_task_fn fn, pl
     attn_ctx_for(ctx, n_tasks, attn_ctx_workers(ctx, n_tasks, work), fn, job);
 }
 
-void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias)
+void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias, bool relative)
 {
     const attn_problem *p = &g->forward;
     plain_job job = {g, rows, NULL, 0, 0};
@@ -94,7 +94,7 @@ void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_r
         job.n_blocks = block_count(shape[3], ATTN_REF_BIAS_BLOCK);
         run(ctx, shape[0] * shape[1] * shape[2] * job.n_blocks, pair_work(p), bias_task, &job);
     }
-    if (g->a.d_relative) {
+    if (relative) {
         int64_t columns = p->a.mask.rel_left + p->a.mask.rel_right + 1;
         run(ctx, (p->a.mask.relative_stride ? p->n_heads : 1) * columns, pair_work(p), relative_task, &job);
     }
@@ -123,7 +123,7 @@ void attn_backward_plain(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
         job.n_blocks = block_count(p->seq_kv, ROWS_PER_TASK);
         run(ctx, p->batch * p->n_kv_heads * job.n_blocks, pair_work(p), key_task, &job);
     }
-    attn_backward_plain_tables(ctx, g, job.rows, g->a.d_bias.data != NULL);
+    attn_backward_plain_tables(ctx, g, job.rows, g->a.d_bias.data != NULL, g->a.d_relative != NULL);
 }
 
 attn_status attn_backward_plain_bytes(attn_ctx *ctx, const attn_bwd_problem *g, size_t *bytes)

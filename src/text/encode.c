@@ -141,7 +141,7 @@ static attn_status encode_segment(const attn_tokenizer *tokenizer, attn_scratch 
         if (split->added >= 0)
             ATTN_TEXT_TRY(add_added(tokenizer, scratch, split, out));
         else if (split->start < split->end)
-            ATTN_TEXT_TRY(attn_model_encode(tokenizer, scratch, split->start, split->end, out));
+            ATTN_TEXT_TRY(attn_tokenizer_model_encode(tokenizer, scratch, split->start, split->end, out));
     }
     return ATTN_OK;
 }

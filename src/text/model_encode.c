@@ -50,7 +50,7 @@ static attn_status encode_piece(const attn_tokenizer *tokenizer, attn_scratch *s
     }
 }
 
-attn_status attn_model_encode(const attn_tokenizer *tokenizer, attn_scratch *scratch, size_t start, size_t end,
+attn_status attn_tokenizer_model_encode(const attn_tokenizer *tokenizer, attn_scratch *scratch, size_t start, size_t end,
                               attn_pieces *out)
 {
     const char *piece = scratch->text.data + start;

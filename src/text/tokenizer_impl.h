@@ -292,7 +292,7 @@ attn_status attn_normalize(const attn_step *step, attn_scratch *scratch);
 attn_status attn_presplit(const attn_step *step, attn_scratch *scratch, bool raw);
 
 /* Tokens of the piece text[start, end) of the work text, appended to out. */
-attn_status attn_model_encode(const attn_tokenizer *tokenizer, attn_scratch *scratch, size_t start, size_t end,
+attn_status attn_tokenizer_model_encode(const attn_tokenizer *tokenizer, attn_scratch *scratch, size_t start, size_t end,
                               attn_pieces *out);
 attn_status attn_wordpiece_encode(const attn_tokenizer *tokenizer, const char *piece, size_t len, attn_symbols *out);
 

@@ -14,10 +14,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "python")]
 
 import attn  # noqa: E402
+import generate_cases  # noqa: E402
 import op_cases  # noqa: E402
+import tokenizer_cases  # noqa: E402
 from attn import library  # noqa: E402
 
 OPERATOR = ("fwd", "bwd", "decode", "merge")
+
+
+def is_operator(case):
+    return case.get("op") in OPERATOR and "tokenizer" not in case
 
 
 class Report:
@@ -60,7 +66,7 @@ def load(folder, only):
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         with open(path, encoding="utf-8") as file:
             case = json.load(file)
-        if isinstance(case, dict) and "op" in case and "expect" in case and only in case.get("id", path):
+        if isinstance(case, dict) and "id" in case and "kind" in case and only in case["id"]:
             yield path, case
 
 
@@ -78,13 +84,17 @@ def main():
     report = Report()
     for level, contexts in isa_levels(options.isa):
         for path, case in cases:
-            if case["op"] in OPERATOR:
+            if is_operator(case):
                 for dtype in case.get("dtypes", ["f32"]):
-                    label = "%s %s %s" % (case.get("id", os.path.basename(path)), level, dtype)
-                    report.run(label, op_cases.run, case, dtype, contexts)
+                    report.run("%s %s %s" % (case["id"], level, dtype), op_cases.run, case, dtype, contexts)
     for path, case in cases:
-        if case["op"] not in OPERATOR:
-            report.skipped["op %s (not of the operator)" % case["op"]] += 1
+        op = case.get("op")
+        if "tokenizer" in case and op in tokenizer_cases.OPS:
+            report.run(case["id"], tokenizer_cases.run, case, path)
+        elif op in generate_cases.OPS:
+            report.run(case["id"], generate_cases.run, case)
+        elif not is_operator(case):
+            report.skipped["op %s" % op if op else "file (safetensors: tests/io reads these in C)"] += 1
     return report.close()
 
 

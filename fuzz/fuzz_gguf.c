@@ -6,6 +6,9 @@
 
 #include "io/dequant.h"
 #include "io/gguf.h"
+#include "io/gguf_config.h"
+#include "io/gguf_names.h"
+#include "io/gguf_tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -70,6 +73,30 @@ static void read_tensor(const attn_gguf *gguf, const attn_gguf_tensor *tensor)
         abort();
 }
 
+/* What attn_convert makes of values and names. */
+static void translate(const attn_gguf *gguf)
+{
+    json_t *json, *config;
+    char error[256], name[ATTN_GGUF_HF_NAME];
+    enum attn_gguf_layout layout;
+    attn_gguf_string architecture;
+    if (attn_gguf_config_json(gguf, "float32", &json, error, sizeof error) == ATTN_OK)
+        json_decref(json);
+    if (attn_gguf_tokenizer_json(gguf, &json, &config, error, sizeof error) == ATTN_OK) {
+        json_decref(json);
+        json_decref(config);
+    }
+    if (attn_gguf_get_string(gguf, "general.architecture", &architecture, NULL, 0) != ATTN_OK)
+        return;
+    for (size_t t = 0; t < attn_gguf_tensor_count(gguf); t++) {
+        const char *tensor = attn_gguf_tensor_at(gguf, t)->name;
+        if (attn_gguf_hf_name(architecture, tensor, name, &layout, error, sizeof error) ==
+                ATTN_OK &&
+            (!name[0] || strlen(name) + 1 >= sizeof name)) /* nothing was cut off */
+            abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     attn_mapped_file *file;
@@ -91,6 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (size_t t = 0; t < attn_gguf_tensor_count(gguf); t++)
         read_tensor(gguf, attn_gguf_tensor_at(gguf, t));
+    translate(gguf);
     attn_gguf_close(gguf);
     return 0;
 }

@@ -79,4 +79,15 @@ static inline size_t attn_utf8_length(const uint8_t *p, size_t size)
     return length;
 }
 
+/* True when all `size` bytes are well-formed UTF-8. */
+static inline bool attn_utf8_valid(const char *text, size_t size)
+{
+    for (size_t i = 0, step; i < size; i += step) {
+        step = attn_utf8_length((const uint8_t *)text + i, size - i);
+        if (!step)
+            return false;
+    }
+    return true;
+}
+
 #endif

@@ -7,6 +7,7 @@
 #include "io/atomic_file.h"
 #include "io/bytes.h"
 #include "io/io_error.h"
+#include "io/json.h"
 #include "io/mapped_file.h"
 #include "io/safetensors_write.h"
 
@@ -142,10 +143,10 @@ attn_status attn_export_copy(const char *from, const char *to, char *error, size
 
 attn_status attn_export_json(const char *path, const json_t *json, char *error, size_t error_size)
 {
-    char *text = json_dumps(json, JSON_INDENT(2));
+    size_t length;
+    char *text = attn_json_text(json, JSON_INDENT(2), &length);
     if (!text)
         return attn_io_no_memory(error, error_size, path);
-    size_t length = strlen(text);
     text[length] = '\n'; /* in place of the 0: nothing reads the text as a string any more */
     attn_status status = attn_atomic_file_save(path, text, length + 1, error, error_size);
     free(text);

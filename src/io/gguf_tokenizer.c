@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/bytes.h"
 #include "io/io_error.h"
 
 #define SHOWN 96
@@ -33,6 +34,20 @@ static attn_status no_memory(const build *b)
     return attn_io_no_memory(b->error, b->error_size, "a tokenizer");
 }
 
+/* Every token can be a JSON text. */
+static attn_status check_tokens(const build *b)
+{
+    char shown[SHOWN];
+    for (size_t i = 0; i < b->n_tokens; i++) {
+        attn_gguf_string token = b->tokens[i];
+        if (memchr(token.text, 0, token.length) || !attn_utf8_valid(token.text, token.length))
+            return FAIL(b, ATTN_ERR_FORMAT,
+                        "tokenizer.ggml.tokens: token %zu ('%s') is not UTF-8, or holds a 0", i,
+                        attn_io_printable(token.text, token.length, shown, sizeof shown));
+    }
+    return ATTN_OK;
+}
+
 /* ---- Reading -------------------------------------------------------------------------------- */
 
 static attn_status read_values(build *b)
@@ -55,6 +70,8 @@ static attn_status read_values(build *b)
     if (status == ATTN_OK)
         status = attn_gguf_get_string_array(b->gguf, "tokenizer.ggml.merges", &b->merges,
                                             &b->n_merges, b->error, b->error_size);
+    if (status == ATTN_OK)
+        status = check_tokens(b);
     if (status != ATTN_OK || !attn_gguf_find(b->gguf, "tokenizer.ggml.token_type"))
         return status;
     status = attn_gguf_get_i64_array(b->gguf, "tokenizer.ggml.token_type", &b->types, &n_types,
@@ -72,14 +89,12 @@ static attn_status build_vocabulary(const build *b, json_t *vocabulary)
     char shown[SHOWN];
     for (size_t i = 0; i < b->n_tokens; i++) {
         attn_gguf_string token = b->tokens[i];
-        if (memchr(token.text, 0, token.length) ||
-            json_object_getn(vocabulary, token.text, token.length))
+        if (json_object_getn(vocabulary, token.text, token.length))
             return FAIL(b, ATTN_ERR_FORMAT,
-                        "tokenizer.ggml.tokens: token %zu ('%s') is there twice or holds a 0", i,
+                        "tokenizer.ggml.tokens: token %zu ('%s') is there twice", i,
                         attn_io_printable(token.text, token.length, shown, sizeof shown));
         if (json_object_setn_new(vocabulary, token.text, token.length, json_integer((json_int_t)i)))
-            return FAIL(b, ATTN_ERR_FORMAT, "tokenizer.ggml.tokens: token %zu ('%s') is not UTF-8",
-                        i, attn_io_printable(token.text, token.length, shown, sizeof shown));
+            return no_memory(b);
     }
     return ATTN_OK;
 }
@@ -92,15 +107,13 @@ static attn_status build_merges(const build *b, json_t *merges)
         /* the first space behind the first byte parts the two (no byte-level token holds a space)
          */
         const char *space = merge.length ? memchr(merge.text + 1, ' ', merge.length - 1) : NULL;
-        size_t left = space ? (size_t)(space - merge.text) : 0;
-        json_t *pair =
-            space ? json_pack("[s%, s%]", merge.text, left, space + 1, merge.length - left - 1)
-                  : NULL;
-        if (!pair)
+        if (!space || !attn_utf8_valid(merge.text, merge.length))
             return FAIL(b, ATTN_ERR_FORMAT,
                         "tokenizer.ggml.merges: merge %zu ('%s') is not two tokens", i,
                         attn_io_printable(merge.text, merge.length, shown, sizeof shown));
-        if (json_array_append_new(merges, pair))
+        size_t left = (size_t)(space - merge.text);
+        json_t *pair = json_pack("[s%, s%]", merge.text, left, space + 1, merge.length - left - 1);
+        if (json_array_append_new(merges, pair)) /* a NULL pair fails too */
             return no_memory(b);
     }
     return ATTN_OK;
@@ -287,8 +300,10 @@ static attn_status build_config(const build *b, json_t **out)
                                       b->error_size);
         if (status != ATTN_OK)
             return status;
-        if (json_object_set_new(*out, "chat_template", json_stringn(text.text, text.length)))
+        if (!attn_utf8_valid(text.text, text.length))
             return FAIL(b, ATTN_ERR_FORMAT, "tokenizer.chat_template: is not UTF-8");
+        if (json_object_set_new(*out, "chat_template", json_stringn(text.text, text.length)))
+            return no_memory(b);
     }
     return ATTN_OK;
 }

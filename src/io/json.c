@@ -2,6 +2,8 @@
 #include "io/json.h"
 
 #include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "io/io_error.h"
@@ -49,4 +51,45 @@ json_t *attn_json_parse(const char *bytes, size_t size, char *error, size_t erro
                      reason.column, shown);
     }
     return root;
+}
+
+typedef struct text_buffer {
+    char *text;
+    size_t size, room;
+    bool failed;
+} text_buffer;
+
+/* Keeps a failure, whatever jansson makes of the return value. */
+static int append(const char *bytes, size_t size, void *user)
+{
+    text_buffer *buffer = user;
+    if (buffer->failed || size >= SIZE_MAX / 4 - buffer->size) {
+        buffer->failed = true;
+        return -1;
+    }
+    if (buffer->size + size + 1 > buffer->room) {
+        size_t room = 2 * (buffer->size + size + 1);
+        char *larger = realloc(buffer->text, room);
+        if (!larger) {
+            buffer->failed = true;
+            return -1;
+        }
+        buffer->text = larger;
+        buffer->room = room;
+    }
+    memcpy(buffer->text + buffer->size, bytes, size);
+    buffer->size += size;
+    buffer->text[buffer->size] = '\0';
+    return 0;
+}
+
+char *attn_json_text(const json_t *json, size_t flags, size_t *size)
+{
+    text_buffer buffer = {.text = NULL};
+    if (json_dump_callback(json, append, &buffer, flags) || buffer.failed || !buffer.text) {
+        free(buffer.text);
+        return NULL;
+    }
+    *size = buffer.size;
+    return buffer.text;
 }

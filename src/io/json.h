@@ -20,4 +20,11 @@
  */
 json_t *attn_json_parse(const char *bytes, size_t size, char *error, size_t error_size);
 
+/**
+ * The text of a value (free it), with a 0 behind its *size bytes; flags are those of json_dumps.
+ * NULL: out of memory. (The json_dumps of jansson 2.14 can return a text that is cut short when
+ * memory runs out; this does not.)
+ */
+char *attn_json_text(const json_t *json, size_t flags, size_t *size);
+
 #endif

@@ -11,6 +11,7 @@
 #include "io/atomic_file.h"
 #include "io/bytes.h"
 #include "io/io_error.h"
+#include "io/json.h"
 
 #define MAX_HEADER 100000000u
 #define SHOWN      160
@@ -61,24 +62,13 @@ attn_status attn_st_writer_create(attn_st_writer **out, char *error, size_t erro
     return ATTN_OK;
 }
 
-static bool valid_utf8(const char *text)
-{
-    size_t size = strlen(text);
-    for (size_t i = 0, step; i < size; i += step) {
-        step = attn_utf8_length((const uint8_t *)text + i, size - i);
-        if (!step)
-            return false;
-    }
-    return true;
-}
-
 attn_status attn_st_writer_metadata(attn_st_writer *w, const char *key, const char *text,
                                     char *error, size_t error_size)
 {
     char shown[SHOWN];
     if (w->begun || w->failed)
         return REFUSE(w, "metadata must be given before the file is begun");
-    if (!valid_utf8(key) || !valid_utf8(text))
+    if (!attn_utf8_valid(key, strlen(key)) || !attn_utf8_valid(text, strlen(text)))
         return REFUSE(w, "metadata '%s': is not UTF-8",
                       attn_io_printable(key, strlen(key), shown, sizeof shown));
     if (json_object_set_new(w->metadata, key, json_string(text)))
@@ -117,7 +107,7 @@ attn_status attn_st_writer_add(attn_st_writer *w, const char *name, attn_st_dtyp
     attn_io_printable(name, strlen(name), shown, sizeof shown);
     if (w->begun || w->failed)
         return REFUSE(w, "tensor '%s': must be added before the file is begun", shown);
-    if (!name[0] || !strcmp(name, "__metadata__") || !valid_utf8(name))
+    if (!name[0] || !strcmp(name, "__metadata__") || !attn_utf8_valid(name, strlen(name)))
         return REFUSE(w, "tensor '%s': is not a name that a file can hold", shown);
     if (json_object_get(w->entries, name))
         return REFUSE(w, "tensor '%s': is there twice", shown);
@@ -174,13 +164,13 @@ static char *header_text(const attn_st_writer *w, size_t *length)
 {
     json_t *header = json_object();
     char *padded = NULL, *text = NULL;
+    size_t used = 0;
     if (header &&
         (!json_object_size(w->metadata) || !json_object_set(header, "__metadata__", w->metadata)) &&
         !json_object_update(header, w->entries))
-        text = json_dumps(header, JSON_COMPACT);
+        text = attn_json_text(header, JSON_COMPACT, &used);
     json_decref(header);
     if (text) {
-        size_t used = strlen(text);
         *length = (used + 7) / 8 * 8;
         padded = malloc(*length + 1);
         if (padded) {

@@ -20,7 +20,16 @@
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__has_feature) /* clang */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* gcc */
+#define SANITIZED 1
+#endif
+#if defined(__GLIBC__) && !defined(SANITIZED)
 #define COUNTED 1
 #else
 #define COUNTED 0
@@ -28,11 +37,13 @@
 
 /* ---- An allocator that fails when told ------------------------------------------------------ */
 
-static long countdown = -1; /* allocations until one fails; negative: none does */
-static long live;           /* blocks allocated and not freed, while watching */
-static bool watching;
+/* volatile: compilers take it that malloc and free change no variable of the program. */
+static volatile long countdown = -1; /* allocations until one fails; negative: none does */
+static volatile long live;           /* blocks allocated and not freed, while watching */
+static volatile bool watching;
 
 #if COUNTED
+/* ATTN_API: visible, so that the C library and jansson come here too. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *old, size_t size);
@@ -41,7 +52,10 @@ void __libc_free(void *block);
 
 static bool fails(void)
 {
-    if (!watching || countdown < 0 || countdown-- > 0)
+    if (!watching || countdown < 0)
+        return false;
+    countdown = countdown - 1;
+    if (countdown >= 0)
         return false;
     errno = ENOMEM;
     return true;
@@ -49,28 +63,28 @@ static bool fails(void)
 
 static void *counted(void *block)
 {
-    live += watching && block;
+    live = live + (watching && block);
     return block;
 }
 
-void *malloc(size_t size)
+ATTN_API void *malloc(size_t size)
 {
     return fails() ? NULL : counted(__libc_malloc(size));
 }
 
-void *calloc(size_t n, size_t size)
+ATTN_API void *calloc(size_t n, size_t size)
 {
     return fails() ? NULL : counted(__libc_calloc(n, size));
 }
 
-void *realloc(void *old, size_t size)
+ATTN_API void *realloc(void *old, size_t size)
 {
     if (fails())
         return NULL;
     return old ? __libc_realloc(old, size) : counted(__libc_malloc(size));
 }
 
-int posix_memalign(void **out, size_t alignment, size_t size)
+ATTN_API int posix_memalign(void **out, size_t alignment, size_t size)
 {
     if (fails())
         return ENOMEM;
@@ -78,9 +92,9 @@ int posix_memalign(void **out, size_t alignment, size_t size)
     return *out ? 0 : ENOMEM;
 }
 
-void free(void *block)
+ATTN_API void free(void *block)
 {
-    live -= watching && block;
+    live = live - (watching && block);
     __libc_free(block);
 }
 #endif

@@ -3,30 +3,127 @@
 #include "ops/sdpa/run.h"
 #include "ops/sdpa/validate.h"
 #include "kernels/ref/ref_sdpa.h"
+#include "kernels/table.h"
 #include "core/cpu.h"
 #include "core/view.h"
 
-/* One task of the generic path: all rows of one head of one entry. */
-typedef struct generic_job {
+/* A call after its plan: which dataflow, how many tasks and workers, which memory. */
+typedef struct forward_job {
     const attn_problem *problem;
-    bool decoded; /* entries with few rows are done (ops/sdpa/decode_path.h) */
-    double *scratch; /* value_dim doubles per worker */
-} generic_job;
+    bool strips;              /* queries in lanes (kernels/sdpa/fwd_plan.h); else the reference, row by row */
+    bool decoded;             /* entries of few rows go the decode way (ops/sdpa/decode_path.h), before the others */
+    attn_fwd_plan plan;
+    int64_t strips_per_entry; /* where all entries have the same number of queries; 0: first_strip tells */
+    int64_t n_tasks;
+    int32_t n_workers;
+    size_t table_bytes, scratch_bytes, workspace_bytes; /* one worker's scratch is scratch_bytes */
+    int64_t *first_strip;     /* [n_entries + 1]: strips before this entry */
+    char *scratch;
+} forward_job;
 
-static void generic_task(void *arg, int64_t task, int32_t worker)
+/* Strips of an entry with this many queries; none where the decode way takes it. */
+static int64_t strips_of(const forward_job *job, int64_t q_count)
 {
-    const generic_job *job = arg;
+    int64_t rows = q_count * job->problem->group;
+    if (job->decoded && attn_decode_takes(job->problem, q_count))
+        return 0;
+    return (rows + job->plan.strip_rows - 1) / job->plan.strip_rows;
+}
+
+static size_t round_size(size_t bytes)
+{
+    return (bytes + ATTN_ALIGNMENT - 1) / ATTN_ALIGNMENT * ATTN_ALIGNMENT;
+}
+
+/* Multiply-adds, were every pair admitted: decides the number of threads. */
+static double work_of(const attn_problem *p)
+{
+    double pairs = (double)p->seq_q * (double)p->seq_kv * (double)p->batch * (double)p->n_heads;
+    return pairs * (double)(p->head_dim + p->value_dim);
+}
+
+/* What follows from extents, dtypes and the context alone: dataflow and memory. Lengths may not be known yet. */
+static void plan_memory(const attn_ctx *ctx, const attn_problem *p, forward_job *job)
+{
+    memset(job, 0, sizeof *job);
+    job->problem = p;
+    job->strips = attn_fwd_suits(p);
+    job->decoded = attn_decode_suits(p);
+    if (job->strips) {
+        attn_fwd_plan_make(p, &attn_kernels_for(ctx->isa)->forward, &job->plan);
+        job->scratch_bytes = round_size(job->plan.scratch_bytes);
+        job->table_bytes = p->n_entries > 1 ? round_size((size_t)(p->n_entries + 1) * sizeof(int64_t)) : 0;
+    } else {
+        job->scratch_bytes = round_size((size_t)(p->value_dim ? p->value_dim : 1) * sizeof(double));
+    }
+    job->n_workers = attn_ctx_workers(ctx, ctx->n_threads, work_of(p));
+    job->workspace_bytes = job->table_bytes + (size_t)job->n_workers * job->scratch_bytes;
+    size_t decode_bytes = job->decoded ? attn_decode_scratch(ctx, p) : 0; /* one after the other, in the same memory */
+    if (job->workspace_bytes < decode_bytes)
+        job->workspace_bytes = decode_bytes;
+}
+
+/* The tasks: lengths are read here. */
+static void plan_tasks(const attn_ctx *ctx, forward_job *job)
+{
+    const attn_problem *p = job->problem;
+    if (!job->strips) {
+        job->n_tasks = p->n_entries * p->n_heads;
+    } else if (p->n_entries <= 1 || (!p->packed && !p->a.mask.q_len)) {
+        int64_t count = p->n_entries ? attn_problem_entry(p, 0).q_count : 0;
+        job->strips_per_entry = strips_of(job, count);
+        job->n_tasks = job->strips_per_entry * p->n_entries * p->n_kv_heads;
+    } else {
+        for (int64_t s = 0; s < p->n_entries; s++)
+            job->n_tasks += strips_of(job, attn_problem_entry(p, s).q_count) * p->n_kv_heads;
+    }
+    job->n_workers = attn_ctx_workers(ctx, job->n_tasks, work_of(p));
+}
+
+static void reference_task(void *arg, int64_t task, int32_t worker)
+{
+    const forward_job *job = arg;
     const attn_problem *p = job->problem;
     attn_entry e = attn_problem_entry(p, task / p->n_heads);
+    double *sums = (double *)(void *)(job->scratch + (size_t)worker * job->scratch_bytes);
     if (job->decoded && attn_decode_takes(p, e.q_count))
         return;
     for (int64_t i = 0; i < e.q_count; i++)
-        attn_ref_forward_row(p, &e, task % p->n_heads, i, job->scratch + worker * p->value_dim);
+        attn_ref_forward_row(p, &e, task % p->n_heads, i, sums);
+}
+
+/* Tasks go from the last strip of an entry, which a causal mask makes the longest, to its first. */
+static void strip_task(void *arg, int64_t task, int32_t worker)
+{
+    const forward_job *job = arg;
+    const attn_problem *p = job->problem;
+    int64_t unit = task / p->n_kv_heads, g = task % p->n_kv_heads, entry, strip;
+    if (job->strips_per_entry) { /* strip-major over all entries */
+        entry = unit % p->n_entries;
+        strip = job->strips_per_entry - 1 - unit / p->n_entries;
+    } else { /* entry-major: the entry whose strips hold this one */
+        int64_t low = 0, high = p->n_entries - 1;
+        while (low < high) {
+            int64_t middle = (low + high + 1) / 2;
+            if (job->first_strip[middle] <= unit)
+                low = middle;
+            else
+                high = middle - 1;
+        }
+        entry = low;
+        strip = job->first_strip[entry + 1] - 1 - unit;
+    }
+    attn_entry e = attn_problem_entry(p, entry);
+    int64_t begin = strip * job->plan.strip_rows, rows = e.q_count * p->group - begin;
+    job->plan.kernel->strip(&job->plan, &e, g, begin, rows < job->plan.strip_rows ? rows : job->plan.strip_rows,
+                            job->scratch + (size_t)worker * job->scratch_bytes);
 }
 
 /* Rows that belong to no entry (beyond q_len, after the last segment): out 0, lse -inf. */
 static void clear_padding(const attn_problem *p)
 {
+    if (!p->packed && !p->a.mask.q_len)
+        return;
     for (int64_t b = 0; b < p->batch; b++) {
         int64_t q = 0, s = p->packed ? 0 : b, last = p->packed ? p->n_entries : b + 1;
         for (; s <= last; s++) {
@@ -46,22 +143,28 @@ static void clear_padding(const attn_problem *p)
 
 size_t attn_sdpa_scratch(const attn_ctx *ctx, const attn_problem *p)
 {
-    size_t generic = (size_t)ctx->n_threads * (size_t)(p->value_dim ? p->value_dim : 1) * sizeof(double);
-    size_t decode = attn_decode_suits(p) ? attn_decode_scratch(ctx, p) : 0; /* one after the other */
-    return decode > generic ? decode : generic;
+    forward_job job;
+    plan_memory(ctx, p, &job);
+    return job.workspace_bytes;
 }
 
 void attn_sdpa_run(attn_ctx *ctx, const attn_problem *p, void *scratch)
 {
-    generic_job job = {p, attn_decode_suits(p), scratch};
-    int64_t n_tasks = p->n_entries * p->n_heads;
-    double work = (double)n_tasks * (double)p->seq_q * (double)p->seq_kv * (double)(p->head_dim + p->value_dim);
-    clear_padding(p);
+    forward_job job;
+    plan_memory(ctx, p, &job);
     if (job.decoded)
         attn_decode_run(ctx, p, scratch);
-    if (job.decoded && !p->packed && attn_decode_takes(p, p->seq_q))
-        return;
-    attn_ctx_for(ctx, n_tasks, attn_ctx_workers(ctx, n_tasks, work), generic_task, &job);
+    plan_tasks(ctx, &job);
+    job.first_strip = scratch;
+    job.scratch = (char *)scratch + job.table_bytes;
+    if (job.table_bytes && !job.strips_per_entry) {
+        job.first_strip[0] = 0;
+        for (int64_t s = 0; s < p->n_entries; s++)
+            job.first_strip[s + 1] = job.first_strip[s] + strips_of(&job, attn_problem_entry(p, s).q_count);
+    }
+    clear_padding(p);
+    if (job.n_tasks)
+        attn_ctx_for(ctx, job.n_tasks, job.n_workers, job.strips ? strip_task : reference_task, &job);
 }
 
 attn_status attn_sdpa_workspace(attn_ctx *ctx, const attn_sdpa_args *args, size_t *bytes)
@@ -86,21 +189,24 @@ attn_status attn_sdpa_forward(attn_ctx *ctx, const attn_sdpa_args *args, void *w
 attn_status attn_sdpa_describe(attn_ctx *ctx, const attn_sdpa_args *args, attn_sdpa_plan *plan)
 {
     attn_problem p;
+    forward_job job;
     ATTN_TRY(attn_sdpa_validate(ctx, args, ATTN_NEED_VALUE, &p));
     attn_sdpa_plan filled;
     ATTN_TRY(attn_args_copy(ctx, &filled, sizeof filled, plan, "plan"));
     size_t size = plan->struct_size;
+    plan_memory(ctx, &p, &job);
+    plan_tasks(ctx, &job);
     ATTN_ARGS_INIT(&filled);
     filled.isa = attn_isa_name(ctx->isa);
-    filled.kernel = "reference";
-    filled.tile_rows = filled.tile_keys = 1;
-    filled.query_block = p.seq_q;
-    filled.key_block = p.seq_kv;
-    filled.n_tasks = p.n_entries * p.n_heads;
+    filled.kernel = job.strips ? "queries in lanes" : "reference";
+    filled.tile_rows = job.strips ? job.plan.tile_rows : 1;
+    filled.tile_keys = job.strips ? job.plan.kernel->keys : 1;
+    filled.query_block = job.strips ? job.plan.strip_rows : p.seq_q;
+    filled.key_block = job.strips ? job.plan.key_block : p.seq_kv;
+    filled.n_tasks = job.n_tasks;
     filled.n_splits = 1;
-    filled.n_threads = attn_ctx_workers(ctx, filled.n_tasks, (double)filled.n_tasks * (double)p.seq_q * (double)p.seq_kv *
-                                                                 (double)(p.head_dim + p.value_dim));
-    filled.workspace_bytes = attn_sdpa_scratch(ctx, &p);
+    filled.n_threads = job.n_workers;
+    filled.workspace_bytes = job.workspace_bytes;
     filled.struct_size = size;
     memcpy(plan, &filled, size < sizeof filled ? size : sizeof filled);
     return ATTN_OK;

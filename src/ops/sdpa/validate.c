@@ -293,6 +293,7 @@ static attn_status check_storage(attn_ctx *ctx, const attn_problem *p)
         int64_t lo, hi, lo_last, hi_last;
         attn_row_range(p, &e, 0, &lo, &hi);
         attn_row_range(p, &e, e.q_count - 1, &lo_last, &hi_last);
+        hi_last = hi_last < e.k_count ? hi_last : e.k_count; /* an empty range may lie beyond the keys */
         if (l->ring) {
             ATTN_REQUIRE(ctx, lo >= e.k_count - size || hi <= lo,
                          "layout.ring holds %lld keys, but entry %lld admits key %lld of %lld", LL(size), LL(s), LL(lo),

@@ -1,0 +1,65 @@
+#include "kernels/sdpa/fwd_plan.h"
+
+static int64_t round_up(int64_t x, int64_t step)
+{
+    return (x + step - 1) / step * step;
+}
+
+bool attn_fwd_suits(const attn_problem *p)
+{
+    const attn_sdpa_args *a = &p->a;
+    return a->query.dtype != ATTN_F64 && p->kv_dtype != ATTN_F64 && a->value.dtype != ATTN_F64 && a->out.dtype != ATTN_F64 &&
+           (!a->mask.bias.data || a->mask.bias.dtype != ATTN_F64);
+}
+
+/* Keys are read in place when they are f32 rows that do not all fall into the same cache sets. */
+static bool keys_in_place(const attn_problem *p)
+{
+    const attn_cview *key = &p->a.key;
+    return key->dtype == ATTN_F32 && key->stride[3] == 1 && !p->a.layout.block_table && !p->a.layout.ring &&
+           key->stride[2] * 4 % 4096 != 0;
+}
+
+/* Most stacked rows that one entry can have. */
+static int64_t longest_stack(const attn_problem *p)
+{
+    return p->seq_q * p->group;
+}
+
+void attn_fwd_plan_make(const attn_problem *p, const attn_fwd_kernel *kernel, attn_fwd_plan *plan)
+{
+    const attn_mask *m = &p->a.mask;
+    int64_t tile = (int64_t)kernel->lanes * kernel->vectors, rows = longest_stack(p);
+    plan->problem = p;
+    plan->kernel = kernel;
+    plan->tile_rows = tile;
+    rows = rows > 0 ? rows : 1;
+    plan->strip_rows = round_up(ATTN_FWD_STRIP_ROWS, tile);
+    if (plan->strip_rows > round_up(rows, tile))
+        plan->strip_rows = round_up(rows, tile);
+    /* enough tasks for many threads where rows are few: by shape, so that the cut is the same on every machine */
+    while (plan->strip_rows > 2 * tile && (rows / plan->strip_rows + 1) * p->n_entries * p->n_kv_heads < 16)
+        plan->strip_rows = round_up(plan->strip_rows / 2, tile);
+    plan->key_block = ATTN_FWD_KEY_BLOCK;
+    int64_t block = p->seq_kv < plan->key_block ? round_up(p->seq_kv, 8) : plan->key_block;
+    plan->copy_keys = !keys_in_place(p);
+    plan->rules = p->a.softcap > 0 || m->alibi_slopes || m->relative || m->bias.data || m->allow.data || !(p->scale > 0);
+    plan->key_stride = round_up(p->head_dim, 16);
+    if (plan->key_stride % 256 == 0)
+        plan->key_stride += 16;
+    plan->value_padded = round_up(p->value_dim, kernel->panel);
+    int64_t at = 0, strip = plan->strip_rows;
+    plan->query_at = at;
+    at += round_up(strip * p->head_dim, 16);
+    plan->out_at = at;
+    at += round_up(strip * plan->value_padded, 16);
+    plan->score_at = at;
+    at += round_up(tile * block, 16);
+    plan->value_at = at;
+    at += round_up(block * plan->value_padded, 16);
+    plan->key_at = at;
+    at += block * plan->key_stride; /* used where keys are copied; counted always: memory may not depend on strides */
+    plan->row_at = at;
+    at += round_up(strip * ATTN_FWD_ROW_FLOATS, 16);
+    plan->scratch_bytes = (size_t)at * sizeof(float);
+}

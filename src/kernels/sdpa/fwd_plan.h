@@ -1,0 +1,63 @@
+/* fwd_plan.h - the forward dataflow "queries in lanes": what a task is, what it needs, who runs it.
+ *
+ * A task is a strip: up to strip_rows stacked rows of one kv head of one entry. Row r of the stack is query r / group of
+ * head g * group + r % group, so that keys and values are read once for all heads of a group. A strip is cut into tiles of
+ * vectors * lanes rows. For each key block, anchored at key 0 of the entry, and each tile:
+ *     S^T = K Q^T    scores [keys][rows]: queries packed [head_dim][rows], keys broadcast from their own rows
+ *     rules, running maximum and sum, weights P^T in place
+ *     O^T += V^T P^T [value_dim][rows]: values broadcast from panels [value_dim / panel][keys][panel]
+ * Every lane is a row and works alone; one accumulator per score in ascending dimension, one per output in ascending key:
+ * the bits of a row do not depend on the strip, tile or thread that it is in. */
+#ifndef ATTN_KERNELS_SDPA_FWD_PLAN_H
+#define ATTN_KERNELS_SDPA_FWD_PLAN_H
+
+#include "kernels/sdpa/problem.h"
+
+/* Measured in docs/performance.md. */
+#define ATTN_FWD_STRIP_ROWS 192
+#define ATTN_FWD_KEY_BLOCK 192
+#define ATTN_FWD_ROW_FLOATS 8 /* per row of a strip: maximum, sum, and the range of keys as two int64 */
+
+typedef struct attn_fwd_plan attn_fwd_plan;
+
+/* Rows row_begin .. row_begin + row_count - 1 of the stack of kv head g of an entry. scratch: plan->scratch_bytes. */
+typedef void (*attn_fwd_strip_fn)(const attn_fwd_plan *plan, const attn_entry *e, int64_t g, int64_t row_begin,
+                                  int64_t row_count, void *scratch);
+
+typedef struct attn_fwd_kernel {
+    attn_fwd_strip_fn strip;
+    int32_t lanes, vectors; /* a tile has lanes * vectors rows */
+    int32_t keys, dims;     /* register tiles: keys x rows of scores, dims x rows of outputs */
+    int32_t panel;          /* value dimensions side by side in a panel; a multiple of dims */
+} attn_fwd_kernel;
+
+struct attn_fwd_plan {
+    const attn_problem *problem;
+    const attn_fwd_kernel *kernel;
+    int64_t tile_rows, strip_rows, key_block;
+    bool copy_keys;       /* keys need converting, gathering, or another row stride */
+    bool rules;           /* scores need more than a positive scale: the rules pass runs */
+    int64_t key_stride;   /* of copied keys, in floats */
+    int64_t value_padded; /* value_dim rounded up to whole panels */
+    /* offsets into a worker's scratch, in floats */
+    int64_t query_at, out_at, score_at, value_at, key_at, row_at;
+    size_t scratch_bytes;
+};
+
+/* Dtypes that the dataflow serves: all but f64. */
+bool attn_fwd_suits(const attn_problem *p);
+/* By shape alone. */
+void attn_fwd_plan_make(const attn_problem *p, const attn_fwd_kernel *kernel, attn_fwd_plan *plan);
+
+void attn_fwd_strip_scalar(const attn_fwd_plan *, const attn_entry *, int64_t, int64_t, int64_t, void *);
+void attn_fwd_strip_avx2(const attn_fwd_plan *, const attn_entry *, int64_t, int64_t, int64_t, void *);
+void attn_fwd_strip_avx512(const attn_fwd_plan *, const attn_entry *, int64_t, int64_t, int64_t, void *);
+void attn_fwd_strip_neon(const attn_fwd_plan *, const attn_entry *, int64_t, int64_t, int64_t, void *);
+
+/* {strip, lanes, vectors, keys, dims, panel}; the stubs define the same numbers. */
+#define ATTN_FWD_KERNEL_SCALAR {attn_fwd_strip_scalar, 1, 4, 4, 4, 4}
+#define ATTN_FWD_KERNEL_AVX2 {attn_fwd_strip_avx2, 8, 3, 4, 4, 8}
+#define ATTN_FWD_KERNEL_AVX512 {attn_fwd_strip_avx512, 16, 3, 8, 8, 16}
+#define ATTN_FWD_KERNEL_NEON {attn_fwd_strip_neon, 4, 3, 8, 8, 8}
+
+#endif

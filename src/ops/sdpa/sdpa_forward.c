@@ -49,7 +49,9 @@ static void plan_memory(const attn_ctx *ctx, const attn_problem *p, forward_job 
     job->problem = p;
     job->strips = attn_fwd_suits(p);
     job->decoded = attn_decode_suits(p);
-    if (job->strips) {
+    if (job->decoded && !p->packed && attn_decode_takes(p, p->seq_q)) {
+        job->scratch_bytes = 0; /* every entry goes that way */
+    } else if (job->strips) {
         attn_fwd_plan_make(p, &attn_kernels_for(ctx->isa)->forward, &job->plan);
         job->scratch_bytes = round_size(job->plan.scratch_bytes);
         job->table_bytes = p->n_entries > 1 ? round_size((size_t)(p->n_entries + 1) * sizeof(int64_t)) : 0;
@@ -67,7 +69,9 @@ static void plan_memory(const attn_ctx *ctx, const attn_problem *p, forward_job 
 static void plan_tasks(const attn_ctx *ctx, forward_job *job)
 {
     const attn_problem *p = job->problem;
-    if (!job->strips) {
+    if (job->scratch_bytes == 0) {
+        job->n_tasks = 0;
+    } else if (!job->strips) {
         job->n_tasks = p->n_entries * p->n_heads;
     } else if (p->n_entries <= 1 || (!p->packed && !p->a.mask.q_len)) {
         int64_t count = p->n_entries ? attn_problem_entry(p, 0).q_count : 0;

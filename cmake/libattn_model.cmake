@@ -1,6 +1,11 @@
 # libattn_model: layers, models, files, text, training, pictures; and the attn command.
 find_package(PkgConfig REQUIRED)
-find_package(dnnl REQUIRED)
+# Not find_package(dnnl): Debian's configuration file asks for the OpenCL headers, which nothing here needs.
+find_path(DNNL_INCLUDE_DIR dnnl.h REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl UNKNOWN IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
+  INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 find_package(OpenMP REQUIRED COMPONENTS C)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)

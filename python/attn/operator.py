@@ -171,8 +171,8 @@ class Call:
 
 
 # ---- Calls that were made before ------------------------------------------------------------------
-# Building the arguments costs several times the C call of a small problem. NumPy calls without masks are therefore kept
-# per thread by everything that they depend on but the addresses, which are written into the kept struct each time.
+# Building the arguments costs several times the C call of a small problem. NumPy calls are therefore kept per thread
+# by everything that they depend on but the addresses, which are written into the kept struct each time.
 _PLANS_KEPT = 256
 
 
@@ -185,25 +185,29 @@ _plans = _Plans()
 
 
 class _Plan:
-    __slots__ = ("call", "version", "slots", "out_shape", "out_dtype", "lse_slot", "lse_shape", "lse_dtype")
+    __slots__ = ("call", "version", "slots", "mask_slot", "out_shape", "out_dtype", "lse_slot", "lse_shape", "lse_dtype")
 
-    def __init__(self, call, out, lse):
+    def __init__(self, call, out, lse, mask):
         self.call, self.version = call, context_version()
-        self.slots = [_data_slot(call.args, name) for name in ("query", "key", "value", "out")]
+        self.slots = [_slot(call.args, getattr(library.SdpaArgs, name).offset) for name in ("query", "key", "value", "out")]
         self.out_shape, self.out_dtype = out.shape, out.dtype
-        self.lse_slot = None
+        self.mask_slot = self.lse_slot = None
+        if mask is not None:
+            field = library.Mask.allow if mask.dtype == np.bool_ else library.Mask.bias
+            self.mask_slot = _slot(call.args, library.SdpaArgs.mask.offset + field.offset)
         if lse is not None:
-            self.lse_slot = ctypes.c_uint64.from_buffer(call.args, library.SdpaArgs.lse.offset)
+            self.lse_slot = _slot(call.args, library.SdpaArgs.lse.offset)
             self.lse_shape, self.lse_dtype = lse.shape, lse.dtype
         call._kept.clear()  # addresses are written anew each time
         call.out = call.lse = call.lse_array = call.query = None
 
 
-def _data_slot(args, name):
-    return ctypes.c_uint64.from_buffer(args, getattr(library.SdpaArgs, name).offset)
+def _slot(args, offset):
+    """The pointer at an offset of an argument struct, as something that can be assigned."""
+    return ctypes.c_uint64.from_buffer(args, offset)
 
 
-def _run_kept(signature, query, key, value, out, return_lse):
+def _run_kept(signature, query, key, value, out, mask, return_lse):
     """Runs the kept call of this signature, or returns None where there is none."""
     # It is taken out while it runs, so that a signal handler which calls attention too cannot change it.
     kept = _plans.kept
@@ -216,6 +220,8 @@ def _run_kept(signature, query, key, value, out, return_lse):
         raise InvalidArgument("out cannot be written to")
     a, b, c, d = plan.slots
     a.value, b.value, c.value, d.value = address(query), address(key), address(value), address(out)
+    if mask is not None:
+        plan.mask_slot.value = address(mask)
     lse = None
     if return_lse:
         lse = np.empty(plan.lse_shape, plan.lse_dtype)
@@ -225,24 +231,28 @@ def _run_kept(signature, query, key, value, out, return_lse):
     return (out, lse) if return_lse else out
 
 
-def _keep(signature, call, out, lse):
+def _keep(signature, call, out, lse, mask):
     kept = _plans.kept
     if len(kept) >= _PLANS_KEPT:
         kept.clear()
-    kept[signature] = _Plan(call, out, lse)
+    kept[signature] = _Plan(call, out, lse, mask)
 
 
-def _signature(kind, query, key, value, out, *rest):
-    """What a call without masks depends on, but for the addresses; None where it is not a plain NumPy call."""
-    if type(query) is not np.ndarray or type(key) is not np.ndarray or type(value) is not np.ndarray:
+def _signature(query, key, value, out, mask, *rest):
+    """What a call depends on but for the addresses; None where it is not a plain NumPy call."""
+    array = np.ndarray
+    if type(query) is not array or type(key) is not array or type(value) is not array:
         return None
-    if out is None:
-        return (kind, query.shape, query.strides, query.dtype, key.shape, key.strides, key.dtype, value.shape, value.strides,
-                value.dtype, rest)
-    if type(out) is not np.ndarray:
-        return None
-    return (kind, query.shape, query.strides, query.dtype, key.shape, key.strides, key.dtype, value.shape, value.strides,
-            value.dtype, rest, out.shape, out.strides, out.dtype)
+    if out is not None:
+        if type(out) is not array:
+            return None
+        rest += (out.shape, out.strides, out.dtype)
+    if mask is not None:
+        if type(mask) is not array or mask.dtype == np.uint8:
+            return None
+        rest += (True, mask.shape, mask.strides, mask.dtype)
+    return (query.shape, query.strides, query.dtype, key.shape, key.strides, key.dtype, value.shape, value.strides,
+            value.dtype, rest)
 
 
 def prepare(query, key, value, **rules) -> Call:
@@ -250,7 +260,7 @@ def prepare(query, key, value, **rules) -> Call:
     return Call(query, key, value, **rules)
 
 
-_SIMPLE = {"causal", "scale", "out"}
+_SIMPLE = {"causal", "scale", "out", "mask", "window", "query_offset", "softcap"}  # what a kept call may have
 
 
 def attention(query, key, value, *, return_lse=False, **rules):
@@ -269,17 +279,21 @@ def attention(query, key, value, *, return_lse=False, **rules):
     Raises InvalidArgument (naming field and value), Unsupported, OutOfMemory.
     """
     signature = None
+    out = mask = None
     if rules.keys() <= _SIMPLE:
-        out = rules.get("out")
-        signature = _signature("attention", query, key, value, out, rules.get("causal", False), rules.get("scale"), return_lse)
-        found = None if signature is None else _run_kept(signature, query, key, value, out, return_lse)
-        if found is not None:
-            return found
+        out, mask, offset = rules.get("out"), rules.get("mask"), rules.get("query_offset")
+        if offset is None or type(offset) is int:
+            window = rules.get("window")
+            signature = _signature(query, key, value, out, mask, rules.get("causal", False), rules.get("scale"), return_lse,
+                                   window and tuple(window), offset, rules.get("softcap", 0.0))
+            found = None if signature is None else _run_kept(signature, query, key, value, out, mask, return_lse)
+            if found is not None:
+                return found
     call = Call(query, key, value, return_lse=return_lse, **rules)
     call()
     out, lse = finish(call.out, call.query), finish(call.lse, call.query)
     if signature is not None:
-        _keep(signature, call, out, lse)
+        _keep(signature, call, out, lse, mask)
     return (out, lse) if return_lse else out
 
 
@@ -360,8 +374,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """
     signature = None
     if attn_mask is None and dropout_p == 0.0 and context is None and not rules:
-        signature = _signature("sdpa", query, key, value, out, is_causal, scale, enable_gqa, return_lse)
-        found = None if signature is None else _run_kept(signature, query, key, value, out, return_lse)
+        signature = _signature(query, key, value, out, None, is_causal, scale, enable_gqa, return_lse)
+        found = None if signature is None else _run_kept(signature, query, key, value, out, None, return_lse)
         if found is not None:
             return found
     q, k, v = borrow(query, "query"), borrow(key, "key"), borrow(value, "value")
@@ -400,7 +414,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         call()
     made, lse_made = finish(made, borrow(query)), finish(lse_made, borrow(query))
     if signature is not None and len(lead) == 1:
-        _keep(signature, call, made, lse_made)
+        _keep(signature, call, made, lse_made, None)
     return (made, lse_made) if return_lse else made
 
 

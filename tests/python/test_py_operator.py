@@ -194,6 +194,36 @@ class Values(unittest.TestCase):
         got = np.concatenate([ring.decode(q[:, :, a:a + 1], k[:, :, a:a + 1], v[:, :, a:a + 1], **window) for a in range(24)], axis=2)
         np.testing.assert_allclose(got, attn.attention(q, k, v, causal=True, **window), rtol=1e-5, atol=1e-6)
 
+    def test_repeated_calls_see_new_arrays(self):
+        rng = np.random.default_rng(4)
+        for rules in ({}, {"mask": True}, {"bias": True}, {"window": (1, 1), "query_offset": 1}, {"causal": True, "query_offset": 2}):
+            for _ in range(3):  # the second and third are kept calls, with arrays elsewhere
+                q, k, v = problem(seed=int(rng.integers(1000)))
+                i, j = np.arange(5)[:, None], np.arange(7)[None]
+                allowed = np.ones((5, 7), bool)
+                given = dict(rules)
+                if "mask" in rules:
+                    given["mask"] = allowed = rng.random((2, 1, 5, 7)) < 0.6
+                if "bias" in rules:
+                    allowed = rng.random((5, 7)) < 0.6
+                    given = {"mask": np.where(allowed, 0, -np.inf).astype(np.float32)}
+                if "window" in rules:
+                    allowed = (j >= i) & (j <= i + 2)
+                if "causal" in rules:
+                    allowed = j <= i + 2
+                want = softmax_attention(q, k, v, allowed)
+                for out in (None, np.empty((2, 4, 5, 6), np.float32)):
+                    got = attn.attention(q, k, v, out=out, **given) if out is not None else attn.attention(q, k, v, **given)
+                    np.testing.assert_allclose(got, want[0], rtol=1e-5, atol=1e-6, err_msg=str(rules))
+                got, lse = attn.attention(q, k, v, return_lse=True, **given)
+                np.testing.assert_allclose(lse, want[1], rtol=1e-5, atol=1e-6)
+        # Two operators with the same arrays and different rules for unequal lengths.
+        q, k, v = problem(n_kv_heads=4)
+        for _ in range(2):
+            attn.scaled_dot_product_attention(q, k, v, is_causal=True)
+            with self.assertRaises(attn.InvalidArgument):
+                attn.attention(q, k, v, causal=True)
+
     def test_prepared_call_sees_new_contents(self):
         q, k, v = problem()
         call = attn.prepare(q, k, v)

@@ -8,7 +8,8 @@
  *
  * The rules of attn.h hold here too: zero is the default everywhere, errors are values that name field and value, on
  * an error outputs are untouched (unless a function says otherwise), and the result for one sequence has the same
- * bits whatever else is in the batch, for any number of threads, in one pass or token by token.
+ * bits whatever else is in the batch and for any number of threads. A prompt in one pass and token by token agree to
+ * rounding (attention over few rows takes another order of sums); every linear layer has equal bits in both.
  *
  *     attn_model *model;
  *     attn_session *session;
@@ -23,6 +24,7 @@
 #define ATTN_MODEL_H
 
 #include "attn/attn.h"
+#include "attn/tokenizer.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -76,7 +78,7 @@ ATTN_API const char *attn_model_error(const attn_model *model);
 enum { /* attn_model_info.kind */
     ATTN_MODEL_DECODER = 0,         /* causal: next-token logits, a cache */
     ATTN_MODEL_ENCODER = 1,         /* bidirectional: hidden states; logits where it has a masked-LM head */
-    ATTN_MODEL_ENCODER_DECODER = 2  /* attn_model_encode first, then forward runs the decoder */
+    ATTN_MODEL_ENCODER_DECODER = 2  /* attn_model_forward_encoder first, then forward runs the decoder */
 };
 
 /* What was loaded. Texts live as long as the model. Sizes that do not exist in the family are 0. */
@@ -137,6 +139,10 @@ ATTN_API attn_status attn_model_weight_rows(const attn_model *model, int32_t wei
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
+/** The model's tokenizer, owned by the model; NULL where its files hold none. The functions below are short ways to it
+ * for what most callers need; attn/tokenizer.h has the rest. */
+ATTN_API const attn_tokenizer *attn_model_tokenizer(const attn_model *model);
+
 enum { /* flags of attn_model_tokenize and attn_model_detokenize */
     ATTN_TEXT_NO_SPECIAL = 1,    /* tokenize: do not add the model's own tokens (BOS, [CLS], ...) */
     ATTN_TEXT_SKIP_SPECIAL = 2,  /* detokenize: leave special tokens out */
@@ -145,8 +151,8 @@ enum { /* flags of attn_model_tokenize and attn_model_detokenize */
 };
 
 /** Token ids of UTF-8 text. ids[capacity] receives at most capacity of them; *n_ids is how many there are
- * (call with capacity 0 to ask). Returns OK; INVALID_ARGUMENT (invalid UTF-8, with its byte offset);
- * UNSUPPORTED (no tokenizer); OUT_OF_MEMORY. */
+ * (call with capacity 0 to ask). Returns OK; INVALID_ARGUMENT; FORMAT (invalid UTF-8, with its byte
+ * offset); UNSUPPORTED (no tokenizer); OUT_OF_MEMORY. */
 ATTN_API attn_status attn_model_tokenize(const attn_model *model, const char *text, size_t n_bytes, uint32_t flags,
                                          int32_t *ids, int64_t capacity, int64_t *n_ids);
 
@@ -256,7 +262,7 @@ typedef struct attn_forward_args {
     const int32_t *tokens;          /* [batch, n_tokens] */
     int64_t n_tokens;               /* appended to each sequence of the session */
     const uint8_t *keep;            /* [batch, n_tokens], nonzero: a real token; NULL: all. Others are padding, wherever
-                                       they stand: neither read, nor cached, nor counted as positions by decoders;
+                                       they stand: neither read, nor cached, nor counted as positions;
                                        their rows in the outputs are 0 */
     const int32_t *token_types;     /* [batch, n_tokens]; NULL: 0 (BERT) */
     int32_t logits_rows;            /* ATTN_LOGITS_* */
@@ -281,8 +287,7 @@ typedef struct attn_forward_args {
 
 /** Runs tokens through the model behind what the session already holds, and appends them to it.
  *
- * A decoder reads the cached tokens and the new ones, causally; a prompt in one pass gives the same bits as token by
- * token. An encoder keeps nothing: every call is on its own. Memory is linear in the number of tokens.
+ * A decoder reads the cached tokens and the new ones, causally. An encoder keeps nothing: every call is on its own. Memory is linear in the number of tokens.
  * On an error (or a hook that stops the pass) the session's lengths are as before; outputs may be half-written.
  * Returns OK; INVALID_ARGUMENT (a token outside the vocabulary, more tokens than the context holds, ...);
  * UNSUPPORTED (logits of a model without a head); OUT_OF_MEMORY; CANCELLED; what a hook returned. */
@@ -291,7 +296,7 @@ ATTN_API attn_status attn_model_forward(attn_session *session, const attn_forwar
 /** Runs the encoder of an encoder-decoder and keeps its result for forward, which then runs the decoder; starts
  * every sequence anew. Of args, logits and pooled must be NULL. Returns as attn_model_forward; UNSUPPORTED for
  * other kinds of model. */
-ATTN_API attn_status attn_model_encode(attn_session *session, const attn_forward_args *args);
+ATTN_API attn_status attn_model_forward_encoder(attn_session *session, const attn_forward_args *args);
 
 /* ---- Sampling -------------------------------------------------------------------------------- */
 

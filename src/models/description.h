@@ -48,6 +48,7 @@ typedef struct attn_description {
 
     attn_norm_options norm;
     enum attn_norm_place place;
+    bool post_norm_first; /* Gemma 1: what the names call the norm behind attention is norm2 */
 
     enum attn_position_kind position;
     int64_t position_offset; /* LEARNED: position 0 is this row */

@@ -1,4 +1,4 @@
-/* forward.c - attn_model_forward and attn_model_encode: check, embed, run the blocks, put results where they are
+/* forward.c - attn_model_forward and attn_model_forward_encoder: check, embed, run the blocks, put results where they are
  * wanted. */
 #include <math.h>
 #include <stdlib.h>
@@ -278,6 +278,17 @@ static attn_status finish(attn_pass *pass)
     return a->logits_rows == ATTN_LOGITS_ALL ? all_logits(pass) : last_logits(pass);
 }
 
+attn_status attn_pass_hidden(attn_pass *pass)
+{
+    const int64_t dm = pass->d->d_model;
+    ATTN_TRY(check_room(pass->s, pass));
+    embed(pass);
+    ATTN_TRY(attn_pass_blocks(pass, NULL));
+    attn_norm_rows(&pass->s->worker, &pass->d->norm, &pass->stack->final_norm, pass->total, dm, pass->x, dm, pass->h,
+                   dm);
+    return ATTN_OK;
+}
+
 static attn_status check_outputs(const attn_session *s, const attn_forward_args *a)
 {
     ATTN_MODEL_REQUIRE(a->logits_rows == ATTN_LOGITS_LAST || a->logits_rows == ATTN_LOGITS_ALL, "logits_rows is %d",
@@ -300,7 +311,7 @@ attn_status attn_model_forward(attn_session *session, const attn_forward_args *a
     ATTN_TRY(check_tokens(session, &a));
     ATTN_TRY(check_looks(session, &a, &session->model->w.stack));
     ATTN_MODEL_REQUIRE(d->kind != ATTN_MODEL_ENCODER_DECODER || session->cross_capacity,
-                       "an encoder-decoder needs attn_model_encode first");
+                       "an encoder-decoder needs attn_model_forward_encoder first");
     attn_status status = attn_pass_start(&pass, session, &a, d->kind == ATTN_MODEL_ENCODER);
     if (status == ATTN_OK)
         status = check_room(session, &pass);
@@ -358,7 +369,7 @@ static attn_status keep_cross(attn_pass *pass)
     return ATTN_OK;
 }
 
-attn_status attn_model_encode(attn_session *session, const attn_forward_args *args)
+attn_status attn_model_forward_encoder(attn_session *session, const attn_forward_args *args)
 {
     attn_forward_args a;
     attn_pass pass;

@@ -254,7 +254,7 @@ static attn_status load_vector(loader *l, const attn_weight_name *n, int64_t lay
 {
     attn_source_tensor t;
     if (!find_named(l, n, layer, ".weight", &t))
-        return n->flags & ATTN_NAME_OPTIONAL ? ATTN_OK : missing(l, n, layer);
+        return n->flags & ATTN_NAME_OPTIONAL || *out ? ATTN_OK : missing(l, n, layer);
     ATTN_TRY(read_vector(l, &t, 0, size, size, out));
     return progress(l, t.bytes);
 }
@@ -338,7 +338,7 @@ static attn_status load_layer_slot(loader *l, const attn_weight_name *n, int64_t
     case ATTN_SLOT_NORM1:
         return load_norm(l, n, layer, dm, &w->norm1);
     case ATTN_SLOT_POST1:
-        return load_norm(l, n, layer, dm, &w->post1);
+        return load_norm(l, n, layer, dm, d->post_norm_first ? &w->norm2 : &w->post1);
     case ATTN_SLOT_NORM2:
         return load_norm(l, n, layer, dm, &w->norm2);
     case ATTN_SLOT_POST2:

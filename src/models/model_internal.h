@@ -2,7 +2,7 @@
 #ifndef ATTN_MODELS_MODEL_INTERNAL_H
 #define ATTN_MODELS_MODEL_INTERNAL_H
 
-typedef struct attn_tokenizer attn_tokenizer; /* attn/tokenizer.h */
+#include "attn/tokenizer.h"
 #include "core/compiler.h"
 #include "models/description.h"
 #include "models/family.h"
@@ -34,6 +34,8 @@ struct attn_session {
     int64_t cross_capacity, cross_tokens, *cross_lengths;
     int64_t *cross_slots; /* [batch, cross_capacity] which token of the encoder each key belongs to */
     float *relative, *relative_encoder; /* tables of attn_mask.relative */
+    float *rope_table; /* [2][rope_rows][rotary_dim / 2]: cosines, then sines; where the family needs them */
+    int64_t rope_rows;
     float *scratch;
     int64_t scratch_floats;
 };

@@ -33,4 +33,7 @@ attn_status attn_pass_attention(attn_pass *pass, int64_t layer, int32_t kind);
 /* Runs all blocks on x. hidden, where not NULL, is called with the stream entering each layer. */
 attn_status attn_pass_blocks(attn_pass *pass, void (*hidden)(attn_pass *pass, int64_t layer));
 
+/* The whole of it, up to the final norm: the last hidden states, packed, in h. */
+attn_status attn_pass_hidden(attn_pass *pass);
+
 #endif

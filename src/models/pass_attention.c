@@ -5,6 +5,7 @@
 #include <string.h>
 #include "core/context.h"
 #include "models/pass.h"
+#include "models/rope_table.h"
 
 /* Above this weight the rest of a row is recomputed without the key instead of being divided by 1 - a: that division
  * would lose digits. */
@@ -129,7 +130,15 @@ static attn_status rotate(attn_pass *pass, int64_t layer, int64_t heads, float *
     r.base = local ? d->rope.local_base : d->rope.base;
     r.positions = pass->positions;
     r.positions_stride = pass->total;
-    if (!(local && d->rope.local_unscaled) && d->rope.scaling != ATTN_ROPE_PLAIN) {
+    if (attn_rope_needs_table(d)) {
+        int64_t rows = 1;
+        for (int64_t t = 0; t < pass->total; t++)
+            rows = pass->positions[t] >= rows ? pass->positions[t] + 1 : rows;
+        ATTN_TRY(attn_rope_reserve(pass->s, rows));
+        r.cos_table = pass->s->rope_table;
+        r.sin_table = pass->s->rope_table + pass->s->rope_rows * d->rope.rotary_dim / 2;
+        r.table_rows = pass->s->rope_rows;
+    } else if (!(local && d->rope.local_unscaled) && d->rope.scaling != ATTN_ROPE_PLAIN) {
         r.scaling = d->rope.scaling;
         r.factor = d->rope.factor;
         r.low_freq_factor = d->rope.low_freq_factor;

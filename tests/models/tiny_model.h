@@ -2,12 +2,19 @@
 #ifndef ATTN_TESTS_TINY_MODEL_H
 #define ATTN_TESTS_TINY_MODEL_H
 
-static attn_model *tiny_llama(void)
+static inline attn_model *tiny_model(const char *name)
 {
     attn_model *model;
-    if (attn_model_load(ATTN_SOURCE_DIR "/tests/data/models/tiny-llama.safetensors", NULL, &model) != ATTN_OK)
+    char path[600];
+    snprintf(path, sizeof path, "%s/tests/data/models/%s.safetensors", ATTN_SOURCE_DIR, name);
+    if (attn_model_load(path, NULL, &model) != ATTN_OK)
         fail_msg("%s", attn_model_error(NULL));
     return model;
+}
+
+static inline attn_model *tiny_llama(void)
+{
+    return tiny_model("tiny-llama");
 }
 
 #endif

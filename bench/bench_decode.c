@@ -1,9 +1,10 @@
 /* bench_decode.c - decode steps over a KV cache against the read bandwidth of the same memory, measured in between.
  *
- *     bench_decode [--threads N] [--rows N] [--shape B,H,Hkv,Nk,d] [--runs N] [--paged N]
+ *     bench_decode [--threads N] [--rows N] [--shape B,H,Hkv,Nk,d] [--runs N] [--paged N] [--type f32|bf16|f16|i8]
  *
  * Without --shape: S7 (1,32,8,8192,128) and S8 (16,32,8,2048,128) for every cache dtype, with 1 and all threads. For each:
- * median milliseconds of a call, bytes of keys and values over that time, and the share of the best read of the run. */
+ * median and best milliseconds of a call; bytes of keys and values over the best, and the share of the best read of the
+ * same memory, interleaved with the calls. */
 #define _POSIX_C_SOURCE 199309L
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,9 @@ static void *filled(size_t n, int32_t dtype)
     uint64_t state = 88172645463325252u;
     for (size_t k = 0; k < n; k++) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-        if (dtype == ATTN_I8)
+        if (dtype == ATTN_F32)
+            ((float *)(void *)x)[k] = (float)(int32_t)state * 0x1p-31f;
+        else if (dtype == ATTN_I8)
             x[k] = (char)(state >> 40);
         else
             attn_store_element(x, dtype, (int64_t)k, (double)(state >> 11) * 0x1p-53 * 2 - 1);
@@ -112,7 +115,7 @@ static void measure(const shape *s, int32_t dtype, int64_t rows, int32_t threads
         a.layout.block_table_stride = blocks;
         a.layout.seq_kv = s->keys;
     }
-    double best_read = 1e9, *times = malloc((size_t)runs * sizeof *times);
+    double best_read = 1e9, sum_read = 0, sum = 0, *times = malloc((size_t)runs * sizeof *times);
     for (int r = 0; r < runs; r++) {
         double read = read_seconds(ctx, key, bytes) + read_seconds(ctx, value, bytes), start = now();
         if (attn_sdpa_forward(ctx, &a, NULL, 0) != ATTN_OK) {
@@ -120,15 +123,17 @@ static void measure(const shape *s, int32_t dtype, int64_t rows, int32_t threads
             exit(1);
         }
         times[r] = now() - start;
+        sum_read += read;
+        sum += times[r];
         best_read = read < best_read ? read : best_read;
     }
     qsort(times, (size_t)runs, sizeof *times, by_value);
     double median = times[runs / 2], gb = 2e-9 * (double)bytes;
     double flops = 4e-9 * (double)(s->batch * s->heads * rows * s->keys * s->dim);
-    printf("%s B%lld H%lld Hkv%lld Nq%lld Nk%lld d%lld %4s t%d%s: %8.3f ms (best %8.3f), %6.2f GB/s of %6.2f read = %3.0f %%, %6.1f GFLOP/s\n",
+    printf("%s B%lld H%lld Hkv%lld Nq%lld Nk%lld d%lld %4s t%d%s: %8.3f ms (best %8.3f), %6.2f GB/s of %6.2f read = %3.0f %% (over all runs %3.0f %%), %6.1f GFLOP/s\n",
            attn_ctx_isa(ctx), (long long)s->batch, (long long)s->heads, (long long)s->kv_heads, (long long)rows, (long long)s->keys,
-           (long long)s->dim, attn_dtype_name(dtype), threads, paged ? " paged" : "", median * 1e3, times[0] * 1e3, gb / median,
-           gb / best_read, 100 * best_read / median, flops / median);
+           (long long)s->dim, attn_dtype_name(dtype), threads, paged ? " paged" : "", median * 1e3, times[0] * 1e3, gb / times[0],
+           gb / best_read, 100 * best_read / times[0], 100 * sum_read / sum, flops / times[0]);
     fflush(stdout);
     void *owned[] = {key, value, times, table, (void *)(uintptr_t)a.query.data, a.out.data, (void *)(uintptr_t)a.key_scale.data,
                      (void *)(uintptr_t)a.value_scale.data};
@@ -143,9 +148,12 @@ int main(int argc, char **argv)
     int n_shapes = 2, runs = 15;
     int64_t rows = 1, paged = 0;
     int32_t only = 0;
+    const char *type_name = "";
     for (int k = 1; k + 1 < argc; k += 2) {
         if (!strcmp(argv[k], "--threads"))
             only = atoi(argv[k + 1]);
+        else if (!strcmp(argv[k], "--type"))
+            type_name = argv[k + 1];
         else if (!strcmp(argv[k], "--rows"))
             rows = atoll(argv[k + 1]);
         else if (!strcmp(argv[k], "--runs"))
@@ -163,7 +171,7 @@ int main(int argc, char **argv)
     static const int32_t types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8};
     for (int s = 0; s < n_shapes; s++)
         for (int type = 0; type < 4; type++)
-            for (int32_t threads = only ? only : 1; threads <= (only ? only : 2); threads++)
+            for (int32_t threads = only ? only : 1; threads <= (only ? only : 2) && (!*type_name || !strcmp(type_name, attn_dtype_name(types[type]))); threads++)
                 measure(&shapes[s], types[type], rows, threads, runs, paged);
     return 0;
 }

@@ -8,7 +8,6 @@
 #define ATTN_TARGET ATTN_TARGET_AVX2
 #define V_LANES 8
 #define DECODE_ACCS 8
-#define DECODE_AHEAD 1024 /* bytes of prefetch */
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_avx2.h"
 #include "kernels/sdpa/decode_tile.inc"

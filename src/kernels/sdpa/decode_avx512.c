@@ -8,7 +8,6 @@
 #define ATTN_TARGET ATTN_TARGET_AVX512
 #define V_LANES 16
 #define DECODE_ACCS 16
-#define DECODE_AHEAD 1024 /* bytes of prefetch */
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_avx512.h"
 #include "kernels/sdpa/decode_tile.inc"

@@ -7,7 +7,6 @@
 #define ISA neon
 #define V_LANES 4
 #define DECODE_ACCS 16
-#define DECODE_AHEAD 1024 /* bytes of prefetch */
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_neon.h"
 #include "kernels/sdpa/decode_tile.inc"

@@ -18,8 +18,9 @@
 #define ATTN_DECODE_SPLIT 1024
 #define ATTN_DECODE_BLOCK 64  /* rows of a task */
 #define ATTN_DECODE_TILE 4    /* most rows of a tile */
-#define ATTN_DECODE_PAD 16    /* keys that a tile may run beyond the chunk: no more than V_N */
-#define ATTN_DECODE_STEP 16   /* keys of a step of the second product */
+#define ATTN_DECODE_PAD 32    /* keys that a tile may run beyond the chunk: V_N at least; most rows to prefetch ahead */
+#define ATTN_DECODE_AHEAD 8192 /* bytes to prefetch ahead */
+#define ATTN_DECODE_STEP 16   /* keys by which holes are noted */
 
 typedef struct attn_decode_row {
     attn_entry entry;
@@ -45,7 +46,9 @@ typedef struct attn_decode_task {
     float *score;                   /* [chunk + pad][tile] */
     float *key_scale, *value_scale; /* [chunk + pad], i8 */
     float *scale;                   /* [chunk + pad][tile]: one of them, spread over the rows of a tile */
-    const char **key, **value;      /* [chunk + pad] rows of keys and values */
+    const char **key, **value;      /* rows of the chunk's keys; value = key + their number, and behind the values the next
+                                       chunk's first keys: [2 * chunk + pad], so that key[j + ahead] is what comes later */
+    int64_t ahead;                  /* rows to prefetch ahead */
     attn_decode_holes *holes;
 } attn_decode_task;
 

@@ -6,7 +6,6 @@
 #define ISA scalar
 #define V_LANES 1
 #define DECODE_ACCS 4
-#define DECODE_AHEAD 1024 /* bytes of prefetch */
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_scalar.h"
 #include "kernels/sdpa/decode_tile.inc"

@@ -27,6 +27,21 @@ static int drop_ctx(void **state)
     return 0;
 }
 
+/* The offsets that examples/op_foreign_call.c writes to. */
+#define AT(type, field, offset) _Static_assert(sizeof(void *) != 8 || offsetof(type, field) == (offset), #field " moved")
+AT(attn_cview, dtype, 8);
+AT(attn_cview, shape, 16);
+AT(attn_cview, stride, 48);
+AT(attn_sdpa_args, query, 8);
+AT(attn_sdpa_args, key, 88);
+AT(attn_sdpa_args, value, 168);
+AT(attn_sdpa_args, out, 248);
+AT(attn_sdpa_args, lse, 328);
+AT(attn_sdpa_args, mask, 336);
+AT(attn_sdpa_args, scale, 632);
+_Static_assert(sizeof(void *) != 8 || (sizeof(attn_cview) == 80 && sizeof(attn_mask) == 296), "a nested struct has grown");
+_Static_assert(sizeof(void *) != 8 || sizeof(attn_sdpa_args) >= 952, "attn_sdpa_args has shrunk");
+
 /* ---- Statuses ----------------------------------------------------------------------------------- */
 
 static float query[B * H * NEW * D], fresh_key[B * G * NEW * D], fresh_value[B * G * NEW * DV];

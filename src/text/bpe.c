@@ -32,14 +32,14 @@ attn_status attn_bpe_add_merge(attn_bpe *bpe, const attn_vocab *vocab, const cha
 {
     if (rank >= NO_RANK)
         return attn_text_fail(ATTN_ERR_UNSUPPORTED, "%s has more than %u entries", where, NO_RANK - 1);
-    int32_t a = attn_vocab_find(vocab, left, left_len), b = attn_vocab_find(vocab, right, right_len);
+    int32_t a = attn_vocab_find_model(vocab, left, left_len), b = attn_vocab_find_model(vocab, right, right_len);
     size_t skip = right_len >= bpe->prefix_len ? bpe->prefix_len : right_len;
     attn_strbuf joined = {0};
     attn_status status = attn_strbuf_add(&joined, left, left_len);
     if (status == ATTN_OK)
         status = attn_strbuf_add(&joined, right + skip, right_len - skip);
     if (status == ATTN_OK) {
-        int32_t result = attn_vocab_find(vocab, joined.data, joined.len);
+        int32_t result = attn_vocab_find_model(vocab, joined.data, joined.len);
         if (a < 0 || b < 0 || result < 0)
             status = attn_text_fail(
                 ATTN_ERR_FORMAT, "%s[%zu]: \"%.*s\" is not in the vocabulary", where, rank,
@@ -61,7 +61,7 @@ static attn_status fill_raw_pieces(attn_bpe *bpe, const attn_vocab *vocab, attn_
         bool all;
         bytes->len = 0;
         ATTN_TEXT_TRY(attn_bytelevel_bytes(text, len, bytes, &all));
-        if (all && attn_vocab_find(vocab, text, len) == (int32_t)e)
+        if (all && attn_vocab_find_model(vocab, text, len) == (int32_t)e)
             ATTN_TEXT_TRY(attn_strmap_put(&bpe->raw_pieces, bytes->data, bytes->len, (int32_t)e));
     }
     return ATTN_OK;
@@ -75,7 +75,7 @@ attn_status attn_bpe_prepare_raw(attn_bpe *bpe, const attn_vocab *vocab)
     for (int byte = 0; byte < 256; byte++) {
         char spelled[4];
         size_t size = attn_utf8_put(attn_bytelevel_point((unsigned char)byte), spelled);
-        bpe->byte_entry[byte] = attn_vocab_find(vocab, spelled, size);
+        bpe->byte_entry[byte] = attn_vocab_find_model(vocab, spelled, size);
         if (bpe->byte_entry[byte] < 0)
             return ATTN_OK;
     }
@@ -94,7 +94,7 @@ void attn_bpe_prepare_fallback(attn_bpe *bpe, const attn_vocab *vocab)
     for (int byte = 0; byte < 256; byte++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", (unsigned)byte);
-        bpe->fallback_entry[byte] = attn_vocab_find(vocab, name, 6);
+        bpe->fallback_entry[byte] = attn_vocab_find_model(vocab, name, 6);
     }
 }
 
@@ -159,7 +159,7 @@ static attn_status first_symbols(const attn_bpe *bpe, const attn_vocab *vocab, a
             spelled = spelling->data;
             spelled_len = spelling->len;
         }
-        int32_t entry = attn_vocab_find(vocab, spelled, spelled_len);
+        int32_t entry = attn_vocab_find_model(vocab, spelled, spelled_len);
         bool done = false;
         if (entry >= 0) {
             ATTN_TEXT_TRY(flush_unknown(bpe, &run, out));
@@ -285,7 +285,7 @@ attn_status attn_bpe_encode(const attn_bpe *bpe, const attn_vocab *vocab, attn_b
                             const char *piece, size_t len, attn_symbols *out)
 {
     if (bpe->ignore_merges) {
-        int32_t whole = bpe->raw ? attn_strmap_get(&bpe->raw_pieces, piece, len) : attn_vocab_find(vocab, piece, len);
+        int32_t whole = bpe->raw ? attn_strmap_get(&bpe->raw_pieces, piece, len) : attn_vocab_find_model(vocab, piece, len);
         if (whole >= 0)
             return attn_symbols_add(out, whole, len);
     }

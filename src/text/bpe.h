@@ -23,7 +23,9 @@ typedef struct attn_bpe {
     size_t prefix_len, suffix_len;
 } attn_bpe;
 
-/* One token of a piece: its entry, and how many bytes of the piece it stands for. */
+/* One token of a piece: its entry, and how many bytes of the piece it stands for. With ATTN_SYMBOL_STAYS the next token
+ * stands for the same bytes. */
+#define ATTN_SYMBOL_STAYS ((size_t)1 << 31)
 typedef struct attn_symbol {
     int32_t entry;
     uint32_t len;

@@ -17,8 +17,6 @@ static void scratch_destroy(attn_scratch *scratch)
     free(scratch->symbols.data);
     attn_bpe_scratch_free(&scratch->bpe);
     free(scratch->lattice);
-    free(scratch->points);
-    free(scratch->changes);
     free(scratch->cache);
     for (int i = 0; i < 2; i++) {
         attn_strbuf_free(&scratch->replaced[i]);
@@ -28,7 +26,7 @@ static void scratch_destroy(attn_scratch *scratch)
     free(scratch);
 }
 
-static attn_status scratch_create(attn_scratch **made)
+attn_status attn_scratch_create(attn_scratch **made)
 {
     attn_scratch *scratch = calloc(1, sizeof *scratch);
     if (scratch)
@@ -54,7 +52,7 @@ static attn_status scratch_take(const attn_tokenizer *tokenizer, attn_scratch **
         *taken = scratch;
         return ATTN_OK;
     }
-    return scratch_create(taken);
+    return attn_scratch_create(taken);
 }
 
 static void scratch_give_back(const attn_tokenizer *tokenizer, attn_scratch *scratch)
@@ -136,6 +134,8 @@ static attn_status encode_segment(const attn_tokenizer *tokenizer, attn_scratch 
     bool raw = tokenizer->model == ATTN_MODEL_BPE && tokenizer->bpe.raw;
     for (size_t i = 0; i < tokenizer->splitters.len; i++)
         ATTN_TEXT_TRY(attn_presplit(&tokenizer->splitters.data[i], scratch, raw));
+    if (scratch->text.len > UINT32_MAX)
+        return attn_text_fail(ATTN_ERR_UNSUPPORTED, "text has more than %u bytes when prepared for the model", UINT32_MAX);
     for (size_t i = 0; i < scratch->splits.len; i++) {
         const attn_split *split = &scratch->splits.data[i];
         if (split->added >= 0)

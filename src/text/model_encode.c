@@ -30,6 +30,9 @@ static void cache_store(attn_cache_slot *slot, const char *piece, size_t len, co
 {
     if (!symbols->len || symbols->len > ATTN_CACHE_TOKENS)
         return;
+    for (size_t i = 0; i < symbols->len; i++)
+        if (symbols->data[i].len & ATTN_SYMBOL_STAYS)
+            return;
     slot->len = (uint8_t)len;
     slot->n = (uint8_t)symbols->len;
     memcpy(slot->key, piece, len);
@@ -45,9 +48,25 @@ static attn_status encode_piece(const attn_tokenizer *tokenizer, attn_scratch *s
     switch (tokenizer->model) {
     case ATTN_MODEL_BPE:
         return attn_bpe_encode(&tokenizer->bpe, &tokenizer->vocab, &scratch->bpe, piece, len, &scratch->symbols);
-    default:
-        return attn_text_fail(ATTN_ERR_UNSUPPORTED, "model.type is not served");
+    case ATTN_MODEL_WORDPIECE:
+        return attn_wordpiece_encode(tokenizer, piece, len, &scratch->symbols);
+    case ATTN_MODEL_UNIGRAM:
+        return attn_unigram_encode(tokenizer, scratch, piece, len, &scratch->symbols);
+    case ATTN_MODEL_WORDLEVEL:
+        return attn_wordlevel_encode(tokenizer, piece, len, &scratch->symbols);
     }
+    return attn_text_fail(ATTN_ERR_UNSUPPORTED, "model kind %d is not served", (int)tokenizer->model);
+}
+
+/* Unigram gives an unknown token the text that it stands for. */
+static attn_status keep_unknown_text(const attn_tokenizer *tokenizer, attn_scratch *scratch, size_t start, size_t len,
+                                     attn_piece *piece)
+{
+    if (tokenizer->model != ATTN_MODEL_UNIGRAM || piece->entry != tokenizer->unigram.unk_entry)
+        return ATTN_OK;
+    piece->text = (int64_t)scratch->extra.len;
+    piece->text_len = (uint32_t)len;
+    return attn_strbuf_add(&scratch->extra, scratch->text.data + start, len);
 }
 
 attn_status attn_tokenizer_model_encode(const attn_tokenizer *tokenizer, attn_scratch *scratch, size_t start, size_t end,
@@ -67,10 +86,18 @@ attn_status attn_tokenizer_model_encode(const attn_tokenizer *tokenizer, attn_sc
     }
     ATTN_TEXT_TRY(encode_piece(tokenizer, scratch, piece, len));
     const attn_symbols *symbols = &scratch->symbols;
-    if (slot)
-        cache_store(slot, piece, len, symbols);
+    bool cached = slot != NULL;
     ATTN_TEXT_TRY(attn_grow(&out->data, &out->cap, out->len + symbols->len, sizeof *out->data));
-    for (size_t i = 0; i < symbols->len; start += symbols->data[i++].len)
-        emit(&scratch->text, symbols->data[i].entry, start, start + symbols->data[i].len, out);
+    for (size_t i = 0; i < symbols->len; i++) {
+        bool stays = symbols->data[i].len & ATTN_SYMBOL_STAYS;
+        size_t size = symbols->data[i].len & ~ATTN_SYMBOL_STAYS;
+        emit(&scratch->text, symbols->data[i].entry, start, start + size, out);
+        attn_piece *made = &out->data[out->len - 1];
+        ATTN_TEXT_TRY(keep_unknown_text(tokenizer, scratch, start, size, made));
+        cached &= made->text < 0;
+        start += stays ? 0 : size;
+    }
+    if (cached)
+        cache_store(slot, piece, len, symbols);
     return ATTN_OK;
 }

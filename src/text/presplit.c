@@ -110,11 +110,85 @@ static attn_status split_by_property(bool (*has)(uint32_t point), attn_scratch *
     return hand_over(s, done, to, false);
 }
 
+/* What becomes of a character: part of a word, dropped, or a piece of its own. */
+enum char_role {
+    ROLE_WORD,
+    ROLE_DROPPED,
+    ROLE_ALONE
+};
+
+static enum char_role bert_role(const attn_step *step, uint32_t point)
+{
+    (void)step;
+    return attn_is_space(point) ? ROLE_DROPPED : attn_is_punctuation(point) ? ROLE_ALONE : ROLE_WORD;
+}
+
+static enum char_role blank_role(const attn_step *step, uint32_t point)
+{
+    (void)step;
+    return attn_is_space(point) ? ROLE_DROPPED : ROLE_WORD;
+}
+
+static enum char_role delimiter_role(const attn_step *step, uint32_t point)
+{
+    return point == step->point ? ROLE_DROPPED : ROLE_WORD;
+}
+
+static attn_status split_by_role(const attn_step *step, enum char_role (*role_of)(const attn_step *, uint32_t),
+                                 attn_scratch *scratch, splitter *s, size_t from, size_t to)
+{
+    const char *text = scratch->text.data;
+    size_t word = from;
+    for (size_t at = from; at < to;) {
+        size_t size = attn_utf8_size(text[at]);
+        enum char_role role = role_of(step, attn_utf8_get(text + at, size));
+        if (role != ROLE_WORD) {
+            ATTN_TEXT_TRY(add_piece(s, word, at));
+            if (role == ROLE_ALONE)
+                ATTN_TEXT_TRY(add_piece(s, at, at + size));
+            word = at + size;
+        }
+        at += size;
+    }
+    return add_piece(s, word, to);
+}
+
+/* Runs of word characters, runs of others; blanks are dropped. */
+static attn_status split_words(attn_scratch *scratch, splitter *s, size_t from, size_t to)
+{
+    const char *text = scratch->text.data;
+    size_t start = from;
+    int kind = 0; /* of the run: 0 blank, 1 word, 2 other */
+    for (size_t at = from; at < to;) {
+        size_t size = attn_utf8_size(text[at]);
+        uint32_t point = attn_utf8_get(text + at, size);
+        int now = attn_is_word(point) ? 1 : attn_is_space(point) ? 0 : 2;
+        if (now != kind) {
+            if (kind)
+                ATTN_TEXT_TRY(add_piece(s, start, at));
+            start = at;
+            kind = now;
+        }
+        at += size;
+    }
+    return kind ? add_piece(s, start, to) : ATTN_OK;
+}
+
 static attn_status split_one(const attn_step *step, attn_scratch *scratch, splitter *s, size_t from, size_t to)
 {
     switch (step->kind) {
     case ATTN_STEP_DIGITS:
         return split_by_property(attn_is_numeric, scratch, s, from, to);
+    case ATTN_STEP_PUNCTUATION:
+        return split_by_property(attn_is_punctuation, scratch, s, from, to);
+    case ATTN_STEP_BERT_SPLIT:
+        return split_by_role(step, bert_role, scratch, s, from, to);
+    case ATTN_STEP_WHITESPACE_SPLIT:
+        return split_by_role(step, blank_role, scratch, s, from, to);
+    case ATTN_STEP_CHAR_DELIMITER:
+        return split_by_role(step, delimiter_role, scratch, s, from, to);
+    case ATTN_STEP_WHITESPACE:
+        return split_words(scratch, s, from, to);
     default:
         return split_by_pattern(step, scratch, s, from, to);
     }
@@ -129,13 +203,8 @@ static attn_status prefix_spaces(attn_scratch *scratch)
         attn_split *split = &scratch->splits.data[i];
         size_t size = split->end - split->start, start = rewriter.len;
         rewriter.at = split->start;
-        if (split->added < 0 && size && scratch->text.data[split->start] != ' ') {
-            size_t first = attn_utf8_size(scratch->text.data[split->start]);
-            ATTN_TEXT_TRY(attn_rewrite_put(&rewriter, ' ', 0)); /* stands for the first character, as it does itself */
-            rewriter.at = split->start;
-            ATTN_TEXT_TRY(attn_rewrite_copy(&rewriter, first));
-            size -= first;
-        }
+        if (split->added < 0 && size && scratch->text.data[split->start] != ' ')
+            ATTN_TEXT_TRY(attn_rewrite_prepend(&rewriter, " ", 1));
         ATTN_TEXT_TRY(attn_rewrite_copy(&rewriter, size));
         split->start = (uint32_t)start;
         split->end = (uint32_t)rewriter.len;
@@ -188,8 +257,46 @@ static attn_status split_all(const attn_step *step, attn_scratch *scratch)
     return ATTN_OK;
 }
 
+/* Metaspace: blanks become the mark, pieces get one in front as the step says. */
+static attn_status mark_spaces(const attn_step *step, attn_scratch *scratch)
+{
+    char mark[4];
+    size_t mark_size = attn_utf8_put(step->point, mark);
+    const attn_worktext *text = &scratch->text;
+    attn_rewriter rewriter;
+    attn_rewrite_begin(&rewriter, &scratch->text);
+    for (size_t i = 0; i < scratch->splits.len; i++) {
+        attn_split *split = &scratch->splits.data[i];
+        size_t start = rewriter.len, end = split->end;
+        rewriter.at = split->start;
+        if (split->added < 0 && rewriter.at < end) {
+            const char *first = text->data + rewriter.at;
+            uint32_t from, to;
+            attn_worktext_range(text, rewriter.at, &from, &to);
+            bool at_beginning = split->start ? from == 0 : text->origin == 0;
+            bool marked = *first == ' ' || (end - rewriter.at >= mark_size && !memcmp(first, mark, mark_size));
+            if (!marked && (step->prepend == ATTN_PREPEND_ALWAYS || (step->prepend == ATTN_PREPEND_FIRST && at_beginning)))
+                ATTN_TEXT_TRY(attn_rewrite_prepend(&rewriter, mark, mark_size));
+            const char *blank;
+            while ((blank = memchr(text->data + rewriter.at, ' ', end - rewriter.at)) != NULL) {
+                ATTN_TEXT_TRY(attn_rewrite_copy(&rewriter, (size_t)(blank - text->data) - rewriter.at));
+                ATTN_TEXT_TRY(attn_rewrite_put(&rewriter, step->point, 0));
+            }
+        }
+        ATTN_TEXT_TRY(attn_rewrite_copy(&rewriter, end - rewriter.at));
+        split->start = (uint32_t)start;
+        split->end = (uint32_t)rewriter.len;
+    }
+    attn_rewrite_end(&rewriter);
+    return ATTN_OK;
+}
+
 attn_status attn_presplit(const attn_step *step, attn_scratch *scratch, bool raw)
 {
+    if (step->kind == ATTN_STEP_METASPACE) {
+        ATTN_TEXT_TRY(mark_spaces(step, scratch));
+        return step->split ? split_all(step, scratch) : ATTN_OK;
+    }
     if (step->kind != ATTN_STEP_BYTE_LEVEL)
         return split_all(step, scratch);
     if (step->prefix_space)

@@ -97,18 +97,40 @@ void attn_post_free(attn_post *post)
 
 /* ---- Finishing ---- */
 
+/* An added token that is looked for in normalised text is normalised itself. */
+static attn_status add_normalized(attn_tokenizer *tokenizer, attn_scratch *scratch, size_t index)
+{
+    size_t len;
+    const char *text = attn_vocab_text(&tokenizer->vocab, tokenizer->added.tokens[index].entry, &len);
+    scratch->text.original = text;
+    scratch->text.original_len = len;
+    attn_worktext_set(&scratch->text, 0, len);
+    for (size_t i = 0; i < tokenizer->normalizers.len; i++)
+        ATTN_TEXT_TRY(attn_normalize(&tokenizer->normalizers.data[i], scratch));
+    if (!scratch->text.len)
+        return ATTN_OK;
+    return attn_trie_add(&tokenizer->added.normalized, scratch->text.data, scratch->text.len, (int32_t)index);
+}
+
 static attn_status add_to_tries(attn_tokenizer *tokenizer)
 {
     attn_added *added = &tokenizer->added;
-    for (size_t i = 0; i < added->len; i++) {
+    attn_scratch *scratch = NULL;
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < added->len && status == ATTN_OK; i++) {
         size_t len;
         const char *text = attn_vocab_text(&tokenizer->vocab, added->tokens[i].entry, &len);
-        if (!added->tokens[i].normalized || !tokenizer->normalizers.len) {
-            attn_trie *trie = added->tokens[i].normalized ? &added->normalized : &added->raw;
-            ATTN_TEXT_TRY(attn_trie_add(trie, text, len, (int32_t)i));
+        if (added->tokens[i].normalized) {
+            if (!scratch)
+                status = attn_scratch_create(&scratch);
+            if (status == ATTN_OK)
+                status = add_normalized(tokenizer, scratch, i);
+        } else {
+            status = attn_trie_add(&added->raw, text, len, (int32_t)i);
         }
     }
-    return ATTN_OK;
+    attn_scratch_free_all(scratch);
+    return status;
 }
 
 /* Byte-level pieces may stay plain bytes when nothing after the byte-level step looks at the text. */
@@ -123,11 +145,9 @@ static bool ends_byte_level(const attn_tokenizer *tokenizer)
 attn_status attn_tokenizer_finish(attn_tokenizer *tokenizer)
 {
     ATTN_TEXT_TRY(add_to_tries(tokenizer));
-    if (tokenizer->model == ATTN_MODEL_BPE) {
-        attn_bpe_prepare_fallback(&tokenizer->bpe, &tokenizer->vocab);
-        if (ends_byte_level(tokenizer))
-            ATTN_TEXT_TRY(attn_bpe_prepare_raw(&tokenizer->bpe, &tokenizer->vocab));
-    }
+    attn_bpe_prepare_fallback(&tokenizer->bpe, &tokenizer->vocab); /* Unigram uses it, too */
+    if (tokenizer->model == ATTN_MODEL_BPE && ends_byte_level(tokenizer))
+        return attn_bpe_prepare_raw(&tokenizer->bpe, &tokenizer->vocab);
     return ATTN_OK;
 }
 

@@ -120,8 +120,7 @@ enum attn_model_kind {
     ATTN_MODEL_BPE,
     ATTN_MODEL_WORDPIECE,
     ATTN_MODEL_UNIGRAM,
-    ATTN_MODEL_WORDLEVEL,
-    ATTN_MODEL_SPM
+    ATTN_MODEL_WORDLEVEL
 };
 
 typedef struct attn_wordpiece {
@@ -238,9 +237,6 @@ typedef struct attn_scratch {
     attn_bpe_scratch bpe;
     struct attn_lattice_node *lattice; /* unigram: one per byte border */
     size_t lattice_cap;
-    uint32_t *points;                  /* normalisers: code points of a run, */
-    int32_t *changes;                  /* and what each stands for */
-    size_t points_cap, changes_cap;
     attn_cache_slot *cache; /* [1 << ATTN_CACHE_BITS] */
     attn_strbuf replaced[2]; /* texts after replacement of ill-formed bytes */
     attn_pieces pieces[2];
@@ -294,11 +290,19 @@ attn_status attn_presplit(const attn_step *step, attn_scratch *scratch, bool raw
 /* Tokens of the piece text[start, end) of the work text, appended to out. */
 attn_status attn_tokenizer_model_encode(const attn_tokenizer *tokenizer, attn_scratch *scratch, size_t start, size_t end,
                               attn_pieces *out);
+/* Fills wordpiece.continuing: tokens that begin with the prefix, by what follows it. */
+attn_status attn_wordpiece_prepare(attn_tokenizer *tokenizer, attn_text prefix);
+
+/* The models, on one piece; they append to out, which is empty. */
 attn_status attn_wordpiece_encode(const attn_tokenizer *tokenizer, const char *piece, size_t len, attn_symbols *out);
+attn_status attn_wordlevel_encode(const attn_tokenizer *tokenizer, const char *piece, size_t len, attn_symbols *out);
+attn_status attn_unigram_encode(const attn_tokenizer *tokenizer, attn_scratch *scratch, const char *piece, size_t len,
+                                attn_symbols *out);
 
 /* Truncates, adds special tokens, fills the encoding from scratch->pieces. */
 attn_status attn_post_process(const attn_tokenizer *tokenizer, attn_scratch *scratch, int n_texts,
                               const attn_encode_options *options, attn_encoding *encoding);
+attn_status attn_scratch_create(attn_scratch **made);
 void attn_scratch_free_all(attn_scratch *scratch);
 
 /* Building post-processors. item->special must be an index that attn_post_special returned. */

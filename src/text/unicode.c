@@ -80,7 +80,7 @@ bool attn_is_other(uint32_t point)
         return point < 32 || point == 127;
     utf8proc_category_t category = category_of(point);
     return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CS ||
-           category == UTF8PROC_CATEGORY_CO || category == UTF8PROC_CATEGORY_CN;
+           category == UTF8PROC_CATEGORY_CO;
 }
 
 bool attn_is_chinese(uint32_t point)

@@ -13,7 +13,7 @@ bool attn_is_numeric(uint32_t point);
 bool attn_is_word(uint32_t point);
 /* ASCII punctuation and general category P. */
 bool attn_is_punctuation(uint32_t point);
-/* General category C (other), unassigned included. */
+/* General categories Cc, Cf, Cs and Co: other, but for the unassigned. */
 bool attn_is_other(uint32_t point);
 /* General category Mn. */
 bool attn_is_nonspacing_mark(uint32_t point);

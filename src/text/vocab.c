@@ -206,6 +206,12 @@ int32_t attn_vocab_find(const attn_vocab *vocab, const char *text, size_t len)
     return attn_strmap_get(&vocab->by_text, text, len);
 }
 
+int32_t attn_vocab_find_model(const attn_vocab *vocab, const char *text, size_t len)
+{
+    int32_t entry = attn_strmap_get(&vocab->by_text, text, len);
+    return entry >= 0 && vocab->entries[entry].flags & ATTN_TOKEN_OUTSIDE ? -1 : entry;
+}
+
 int32_t attn_vocab_entry_of(const attn_vocab *vocab, int32_t id)
 {
     if (id < 0 || vocab->n_entries == 0)

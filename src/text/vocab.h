@@ -70,7 +70,8 @@ static inline uint64_t attn_pairmap_get(const attn_pairmap *map, uint64_t key)
 
 enum { /* attn_token_entry.flags */
     ATTN_TOKEN_SPECIAL = 1,
-    ATTN_TOKEN_ADDED = 2
+    ATTN_TOKEN_ADDED = 2,
+    ATTN_TOKEN_OUTSIDE = 4 /* not in the model's vocabulary: found as an added token only */
 };
 
 typedef struct attn_token_entry {
@@ -97,6 +98,8 @@ typedef struct attn_vocab {
 attn_status attn_vocab_add(attn_vocab *vocab, const char *text, size_t len, int32_t id, int32_t *entry);
 /* The entry of a spelling, -1 when there is none. */
 int32_t attn_vocab_find(const attn_vocab *vocab, const char *text, size_t len);
+/* The same, of the model's own vocabulary. */
+int32_t attn_vocab_find_model(const attn_vocab *vocab, const char *text, size_t len);
 /* The entry of an id, -1 when there is none. */
 int32_t attn_vocab_entry_of(const attn_vocab *vocab, int32_t id);
 void attn_vocab_free(attn_vocab *vocab);

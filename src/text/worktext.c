@@ -68,8 +68,9 @@ attn_status attn_rewrite_copy(attn_rewriter *rewriter, size_t n)
     attn_origins *out = rewriter->out;
     ATTN_TEXT_TRY(reserve(out, rewriter->len + n));
     size_t at = rewriter->at, len = rewriter->len;
-    if (n)
-        memcpy(out->data + len, text->data + at, n);
+    if (!n)
+        return ATTN_OK;
+    memcpy(out->data + len, text->data + at, n);
     if (text->start) {
         memcpy(out->start + len, text->start + at, n * sizeof *out->start);
         memcpy(out->end + len, text->end + at, n * sizeof *out->end);
@@ -86,6 +87,35 @@ attn_status attn_rewrite_copy(attn_rewriter *rewriter, size_t n)
     rewriter->at += n;
     rewriter->len += n;
     return ATTN_OK;
+}
+
+static attn_status write_as(attn_rewriter *rewriter, const char *bytes, size_t n, uint32_t start, uint32_t end)
+{
+    attn_origins *out = rewriter->out;
+    ATTN_TEXT_TRY(reserve(out, rewriter->len + n));
+    for (size_t i = 0; i < n; i++) {
+        out->data[rewriter->len + i] = bytes[i];
+        out->start[rewriter->len + i] = start;
+        out->end[rewriter->len + i] = end;
+    }
+    rewriter->len += n;
+    return ATTN_OK;
+}
+
+attn_status attn_rewrite_insert(attn_rewriter *rewriter, const char *bytes, size_t n)
+{
+    uint32_t start = 0, end = 0;
+    if (rewriter->at > 0)
+        attn_worktext_range(rewriter->text, rewriter->at - 1, &start, &end);
+    return write_as(rewriter, bytes, n, start, end);
+}
+
+attn_status attn_rewrite_prepend(attn_rewriter *rewriter, const char *bytes, size_t n)
+{
+    uint32_t start = 0, end = 0;
+    if (rewriter->at < rewriter->text->len)
+        attn_worktext_range(rewriter->text, rewriter->at, &start, &end);
+    return write_as(rewriter, bytes, n, start, end);
 }
 
 void attn_rewrite_end(attn_rewriter *rewriter)

@@ -55,6 +55,10 @@ void attn_rewrite_begin(attn_rewriter *rewriter, attn_worktext *text);
 attn_status attn_rewrite_put(attn_rewriter *rewriter, uint32_t point, int change);
 /* Copies n bytes (whole characters) as they are. */
 attn_status attn_rewrite_copy(attn_rewriter *rewriter, size_t n);
+/* Writes bytes that are new: their origin is that of the byte before `at`. */
+attn_status attn_rewrite_insert(attn_rewriter *rewriter, const char *bytes, size_t n);
+/* Writes bytes in front of the character at `at`: their origin is that character's. */
+attn_status attn_rewrite_prepend(attn_rewriter *rewriter, const char *bytes, size_t n);
 /* The written form becomes the text. */
 void attn_rewrite_end(attn_rewriter *rewriter);
 

@@ -368,9 +368,7 @@ static attn_status push(attn_decode_stream *stream, int32_t id)
     bool skip = stream->flags & ATTN_DECODE_SKIP_SPECIAL;
     if (entry < 0 || (skip && vocab->entries[entry].flags & ATTN_TOKEN_SPECIAL))
         return ATTN_OK;
-    size_t len;
-    const char *text = attn_vocab_text(vocab, entry, &len);
-    return give(stream, 0, text, len);
+    return give(stream, 0, vocab->text.data + vocab->entries[entry].shown_at, vocab->entries[entry].shown_len);
 }
 
 static attn_status finish(attn_decode_stream *stream)

@@ -56,6 +56,12 @@ static uint32_t drop_nonspacing_mark(const attn_step *step, uint32_t point)
     return attn_is_nonspacing_mark(point) ? DROP : point;
 }
 
+static uint32_t drop_mark(const attn_step *step, uint32_t point)
+{
+    (void)step;
+    return attn_is_mark(point) ? DROP : point;
+}
+
 /* The characters that SentencePiece's nmt rules drop or take for blanks. */
 static uint32_t nmt_char(const attn_step *step, uint32_t point)
 {
@@ -254,7 +260,7 @@ static attn_status normalize(const attn_step *step, attn_scratch *scratch)
     case ATTN_STEP_STRIP:
         return strip(step, text);
     case ATTN_STEP_STRIP_ACCENTS:
-        return map_text(step, text, drop_nonspacing_mark);
+        return map_text(step, text, drop_mark);
     case ATTN_STEP_NMT:
         return map_text(step, text, nmt_char);
     case ATTN_STEP_PREPEND:

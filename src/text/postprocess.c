@@ -95,8 +95,8 @@ static void trim_piece(const attn_post *post, const attn_strbuf *original, bool 
                        attn_piece *piece)
 {
     size_t leading = leading_blanks(text, len), trailing = trailing_blanks(text, len);
-    if (leading && (first || piece->start == 0) && post->prefix_space)
-        leading--;
+    if (leading == 1 && (first || piece->start == 0) && post->prefix_space)
+        leading = 0; /* the blank that was put in front; of more than one, all were in the text */
     for (; leading && piece->start < piece->end; leading--)
         piece->start += (uint32_t)attn_utf8_size(original->data[piece->start]);
     for (; trailing && piece->end > piece->start; trailing--) {

@@ -4,7 +4,19 @@
 
 #include "text/json_fields.h"
 
-static attn_status read_added_token(const attn_field *field, attn_tokenizer *tokenizer)
+/* The id of an added token that the model does not have: Hugging Face's library counts on from the model's size, whatever the
+ * file says (they are the same in files that it wrote). */
+static int64_t next_id(const attn_tokenizer *tokenizer, size_t n_model)
+{
+    int64_t highest = -1;
+    for (size_t i = 0; i < tokenizer->added.len; i++) {
+        int32_t id = tokenizer->vocab.entries[tokenizer->added.tokens[i].entry].id;
+        highest = id > highest ? id : highest;
+    }
+    return highest >= (int64_t)n_model ? highest + 1 : (int64_t)n_model;
+}
+
+static attn_status read_added_token(const attn_field *field, attn_tokenizer *tokenizer, size_t n_model)
 {
     attn_field content = attn_field_member(field, "content"), id_field = attn_field_member(field, "id");
     attn_added_token token = {0};
@@ -20,6 +32,9 @@ static attn_status read_added_token(const attn_field *field, attn_tokenizer *tok
     ATTN_TEXT_TRY(attn_field_flag(field, "normalized", !token.special, &token.normalized));
     token.entry = attn_vocab_find(&tokenizer->vocab, text.data, text.size);
     if (token.entry < 0) {
+        id = next_id(tokenizer, n_model);
+        if (id > INT32_MAX)
+            return attn_field_expected(&id_field, "an id from 0 to 2147483647");
         ATTN_TEXT_TRY(attn_vocab_add(&tokenizer->vocab, text.data, text.size, (int32_t)id, &token.entry));
         tokenizer->vocab.entries[token.entry].flags |= ATTN_TOKEN_OUTSIDE;
     }
@@ -32,9 +47,10 @@ static attn_status read_added_tokens(const attn_field *root, attn_tokenizer *tok
     if (!list.value)
         return ATTN_OK;
     ATTN_TEXT_TRY(attn_field_array(&list));
+    size_t n_model = tokenizer->vocab.n_entries;
     for (size_t i = 0; i < json_array_size(list.value); i++) {
         attn_field item = attn_field_at(&list, i);
-        ATTN_TEXT_TRY(read_added_token(&item, tokenizer));
+        ATTN_TEXT_TRY(read_added_token(&item, tokenizer, n_model));
     }
     return ATTN_OK;
 }

@@ -1,7 +1,25 @@
 /* unicode.c - properties of code points, from utf8proc's tables. */
 #include "text/unicode.h"
 
+#include <stddef.h>
 #include <utf8proc.h>
+
+#include "text/unicode_exceptions.h"
+
+/* The property of a code point: as the exceptions say, else as utf8proc does. */
+static bool with_exceptions(const attn_exception *rows, size_t n, uint32_t point, bool has)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (rows[middle].last < point)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < n && rows[low].first <= point ? rows[low].has : has;
+}
+#define WITH_EXCEPTIONS(rows, point, has) with_exceptions(rows, sizeof(rows) / sizeof *(rows), point, has)
 
 static utf8proc_category_t category_of(uint32_t point)
 {
@@ -21,18 +39,25 @@ bool attn_is_numeric(uint32_t point)
     if (point < 0x80)
         return point >= '0' && point <= '9';
     utf8proc_category_t category = category_of(point);
-    return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
+    return WITH_EXCEPTIONS(numeric_exceptions, point,
+                           category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+                               category == UTF8PROC_CATEGORY_NO);
 }
 
 bool attn_is_mark(uint32_t point)
 {
+    if (point < 0x300)
+        return false;
     utf8proc_category_t category = category_of(point);
-    return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
+    return WITH_EXCEPTIONS(mark_exceptions, point,
+                           category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+                               category == UTF8PROC_CATEGORY_ME);
 }
 
 bool attn_is_nonspacing_mark(uint32_t point)
 {
-    return point >= 0x300 && category_of(point) == UTF8PROC_CATEGORY_MN;
+    return point >= 0x300 &&
+           WITH_EXCEPTIONS(nonspacing_mark_exceptions, point, category_of(point) == UTF8PROC_CATEGORY_MN);
 }
 
 /* Other_Alphabetic beyond the letters, marks and letter numbers: the circled and squared Latin letters. */
@@ -42,11 +67,8 @@ static bool is_enclosed_letter(uint32_t point)
            (point >= 0x1f150 && point <= 0x1f169) || (point >= 0x1f170 && point <= 0x1f189);
 }
 
-bool attn_is_word(uint32_t point)
+static bool is_word_category(uint32_t point)
 {
-    if (point < 0x80)
-        return (point >= 'a' && point <= 'z') || (point >= 'A' && point <= 'Z') || (point >= '0' && point <= '9') ||
-               point == '_';
     switch (category_of(point)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
@@ -65,13 +87,22 @@ bool attn_is_word(uint32_t point)
     }
 }
 
+bool attn_is_word(uint32_t point)
+{
+    if (point < 0x80)
+        return (point >= 'a' && point <= 'z') || (point >= 'A' && point <= 'Z') || (point >= '0' && point <= '9') ||
+               point == '_';
+    return WITH_EXCEPTIONS(word_exceptions, point, is_word_category(point));
+}
+
 bool attn_is_punctuation(uint32_t point)
 {
     if (point < 0x80)
         return (point >= 33 && point <= 47) || (point >= 58 && point <= 64) || (point >= 91 && point <= 96) ||
                (point >= 123 && point <= 126);
     utf8proc_category_t category = category_of(point);
-    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+    return WITH_EXCEPTIONS(punctuation_exceptions, point,
+                           category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO);
 }
 
 bool attn_is_other(uint32_t point)
@@ -79,8 +110,9 @@ bool attn_is_other(uint32_t point)
     if (point < 0x80)
         return point < 32 || point == 127;
     utf8proc_category_t category = category_of(point);
-    return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CS ||
-           category == UTF8PROC_CATEGORY_CO;
+    return WITH_EXCEPTIONS(other_exceptions, point,
+                           category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+                               category == UTF8PROC_CATEGORY_CS || category == UTF8PROC_CATEGORY_CO);
 }
 
 bool attn_is_chinese(uint32_t point)

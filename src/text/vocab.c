@@ -192,7 +192,8 @@ attn_status attn_vocab_add(attn_vocab *vocab, const char *text, size_t len, int3
         memcpy(vocab->text.data + at, text, len);
     vocab->text.data[at + len] = '\0';
     vocab->text.len = at + len + 1;
-    vocab->entries[n] = (attn_token_entry){.at = at, .len = (uint32_t)len, .id = id};
+    vocab->entries[n] =
+        (attn_token_entry){.at = at, .shown_at = at, .len = (uint32_t)len, .shown_len = (uint32_t)len, .id = id};
     vocab->n_entries++;
     if (id > vocab->max_id)
         vocab->max_id = id;

@@ -75,8 +75,9 @@ enum { /* attn_token_entry.flags */
 };
 
 typedef struct attn_token_entry {
-    size_t at; /* of the spelling in text, where a zero byte follows it */
-    uint32_t len;
+    size_t at;       /* of the spelling in text, where a zero byte follows it */
+    size_t shown_at; /* of what decoding makes of it: the spelling, but for added tokens that are normalised */
+    uint32_t len, shown_len;
     int32_t id;
     uint32_t flags;
 } attn_token_entry;

@@ -1,0 +1,305 @@
+/* Every family against tiny checkpoints with random weights, computed by Hugging Face Transformers in f32 (attention in
+ * eager mode): logits or hidden states, attention weights of a layer, padded batches, greedy tokens with and without the
+ * cache. tests/data/families holds NAME.safetensors, NAME.config.json and NAME_RUN_ARRAY.npy. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "attn/model.h"
+
+#define FOLDER ATTN_SOURCE_DIR "/tests/data/families/"
+/* At most 5 times what that implementation's own f32 results are off from its f64 ones, over all these checkpoints. */
+#define RTOL 1e-4
+#define ATOL 1.5e-4
+
+static const char *const names[] = {"bert",        "distilbert",     "gemma2", "gpt2",  "gpt_neox", "gpt_oss",
+                                    "llama3_rope", "mistral_window", "opt",    "qwen2", "qwen3",    "t5"};
+#define N_NAMES (sizeof names / sizeof *names)
+
+typedef struct array {
+    void *data; /* NULL: no such file */
+    int64_t size, shape[4];
+} array;
+
+/* A .npy file, C order, of 4- or 8-byte elements. */
+static array load(const char *model, const char *name)
+{
+    array a = {NULL, 1, {1, 1, 1, 1}};
+    char path[600], header[256] = "";
+    unsigned char start[10];
+    snprintf(path, sizeof path, FOLDER "%s_%s.npy", model, name);
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return a;
+    assert_int_equal(fread(start, 1, 10, file), 10);
+    const size_t length = (size_t)start[8] + 256 * (size_t)start[9];
+    assert_true(length < sizeof header && fread(header, 1, length, file) == length);
+    const char *shape = strstr(header, "'shape': (");
+    assert_non_null(shape);
+    shape += strlen("'shape': (");
+    for (int i = 0; i < 4 && *shape >= '0' && *shape <= '9'; i++) {
+        char *end;
+        a.shape[i] = strtoll(shape, &end, 10);
+        a.size *= a.shape[i];
+        shape = end + strspn(end, ", ");
+    }
+    const size_t bytes = (size_t)a.size * (strstr(header, "<i8") ? 8 : 4);
+    a.data = malloc(bytes);
+    assert_int_equal(fread(a.data, 1, bytes, file), bytes);
+    fclose(file);
+    return a;
+}
+
+static array need(const char *model, const char *name)
+{
+    array a = load(model, name);
+    if (!a.data)
+        fail_msg("%s_%s.npy is missing", model, name);
+    return a;
+}
+
+static int32_t *as_ids(array *a)
+{
+    int32_t *ids = a->data ? malloc((size_t)a->size * sizeof *ids) : NULL;
+    for (int64_t i = 0; ids && i < a->size; i++)
+        ids[i] = (int32_t)((int64_t *)a->data)[i];
+    free(a->data);
+    a->data = NULL;
+    return ids;
+}
+
+static uint8_t *as_keep(array *a)
+{
+    uint8_t *keep = a->data ? malloc((size_t)a->size) : NULL;
+    for (int64_t i = 0; keep && i < a->size; i++)
+        keep[i] = ((int64_t *)a->data)[i] != 0;
+    free(a->data);
+    a->data = NULL;
+    return keep;
+}
+
+static void compare(const char *model, const char *name, const float *got)
+{
+    array want = load(model, name);
+    for (int64_t i = 0; want.data && i < want.size; i++) {
+        double w = (double)((float *)want.data)[i];
+        if (!(fabs((double)got[i] - w) <= ATOL + RTOL * fabs(w)))
+            fail_msg("%s %s[%lld] is %.9g, not %.9g", model, name, (long long)i, (double)got[i], w);
+    }
+    free(want.data);
+}
+
+typedef struct run {
+    attn_model *model;
+    attn_session *session;
+    attn_model_info info;
+} run;
+
+static run start(const char *name, int64_t batch)
+{
+    run r;
+    char path[600];
+    attn_session_options options;
+    snprintf(path, sizeof path, FOLDER "%s.safetensors", name);
+    if (attn_model_load(path, NULL, &r.model) != ATTN_OK)
+        fail_msg("%s: %s", name, attn_model_error(NULL));
+    ATTN_ARGS_INIT(&options);
+    options.batch = batch;
+    assert_int_equal(attn_session_create(r.model, &options, &r.session), ATTN_OK);
+    ATTN_ARGS_INIT(&r.info);
+    assert_int_equal(attn_model_get_info(r.model, &r.info), ATTN_OK);
+    return r;
+}
+
+static void finish(run *r)
+{
+    attn_session_destroy(r->session);
+    attn_model_destroy(r->model);
+}
+
+static void check(const char *name, attn_status status)
+{
+    if (status != ATTN_OK)
+        fail_msg("%s: %s", name, attn_model_error(NULL));
+}
+
+/* The whole matrix of one layer, row by row. */
+static float *all_rows(attn_forward_args *args, const run *r, int64_t layer, int32_t kind, int64_t batch, int64_t n_keys)
+{
+    const int64_t n = args->n_tokens, heads = r->info.n_heads;
+    attn_attention_row *rows = calloc((size_t)(batch * heads * n), sizeof *rows);
+    for (int64_t i = 0; i < batch * heads * n; i++)
+        rows[i] = (attn_attention_row){layer, i / (heads * n), i / n % heads, i % n, kind, 0};
+    args->rows = rows;
+    args->n_rows = batch * heads * n;
+    args->row_stride = n_keys;
+    args->row_weights = malloc((size_t)(args->n_rows * n_keys) * sizeof(float));
+    return args->row_weights;
+}
+
+static void run_encoder(const char *name, run *r, int32_t *ids, uint8_t *keep, array shape)
+{
+    attn_forward_args args;
+    ATTN_ARGS_INIT(&args);
+    args.tokens = ids;
+    args.n_tokens = shape.shape[1];
+    args.keep = keep;
+    check(name, attn_model_forward_encoder(r->session, &args));
+}
+
+static void test_forward(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < N_NAMES; m++) {
+        array in = need(names[m], "forward_in_input_ids"), mask = load(names[m], "forward_in_attention_mask");
+        array types = load(names[m], "forward_in_token_type_ids");
+        const array shape = in;
+        const int64_t batch = in.shape[0];
+        int32_t *ids = as_ids(&in), *type_ids = as_ids(&types);
+        uint8_t *keep = as_keep(&mask);
+        run r = start(names[m], batch);
+        attn_forward_args args;
+        ATTN_ARGS_INIT(&args);
+        const bool cross = r.info.kind == ATTN_MODEL_ENCODER_DECODER;
+        int64_t n_keys = shape.shape[1];
+        if (cross) {
+            run_encoder(names[m], &r, ids, keep, shape);
+            array target = need(names[m], "forward_in_decoder_input_ids");
+            args.n_tokens = target.shape[1];
+            free(ids);
+            ids = as_ids(&target);
+        } else {
+            args.n_tokens = n_keys;
+            args.keep = keep;
+        }
+        args.tokens = ids;
+        args.token_types = type_ids;
+        const int64_t tokens = batch * args.n_tokens;
+        float *logits = malloc((size_t)(tokens * r.info.vocab_size) * sizeof *logits);
+        float *hidden = malloc((size_t)((r.info.n_layers + 1) * tokens * r.info.d_model) * sizeof *hidden);
+        float *weights = all_rows(&args, &r, 1, cross ? ATTN_ATTENTION_CROSS : ATTN_ATTENTION_SELF, batch, n_keys);
+        args.logits = r.info.has_logits ? logits : NULL;
+        args.logits_rows = ATTN_LOGITS_ALL;
+        args.hidden_states = hidden;
+        check(names[m], attn_model_forward(r.session, &args));
+        compare(names[m], cross ? "forward_out_cross_attn_1" : "forward_out_attn_1", weights);
+        compare(names[m], "forward_out_hidden_1", hidden + tokens * r.info.d_model);
+        compare(names[m], "forward_out_last_hidden_state", hidden + r.info.n_layers * tokens * r.info.d_model);
+        if (r.info.has_logits)
+            compare(names[m], "forward_out_logits", logits);
+        finish(&r);
+        free(ids), free(type_ids), free(keep), free(logits), free(hidden), free(weights);
+        free((void *)(uintptr_t)args.rows);
+    }
+}
+
+static void test_padded(void **state)
+{
+    (void)state;
+    const char *const encoders[] = {"bert", "distilbert"};
+    for (size_t m = 0; m < 2; m++) {
+        array in = need(encoders[m], "padded_in_input_ids"), mask = need(encoders[m], "padded_in_attention_mask");
+        const int64_t batch = in.shape[0], n = in.shape[1];
+        int32_t *ids = as_ids(&in);
+        uint8_t *keep = as_keep(&mask);
+        run r = start(encoders[m], batch);
+        float *hidden = malloc((size_t)(batch * n * r.info.d_model) * sizeof *hidden);
+        attn_forward_args args;
+        ATTN_ARGS_INIT(&args);
+        args.tokens = ids;
+        args.n_tokens = n;
+        args.keep = keep;
+        args.last_hidden = hidden;
+        check(encoders[m], attn_model_forward(r.session, &args));
+        compare(encoders[m], "padded_out_last_hidden_state", hidden);
+        /* the mean of a text has the same bits whatever stands beside it, and is that of its hidden states */
+        int64_t *lengths = calloc((size_t)batch, sizeof *lengths), total = 0;
+        float *together = malloc((size_t)(batch * r.info.d_model) * sizeof *together), *alone = malloc(
+            (size_t)r.info.d_model * sizeof *alone);
+        int32_t *packed = malloc((size_t)(batch * n) * sizeof *packed);
+        for (int64_t i = 0; i < batch * n; i++)
+            if (keep[i]) {
+                packed[total++] = ids[i];
+                lengths[i / n]++;
+            }
+        attn_embed_args embed;
+        ATTN_ARGS_INIT(&embed);
+        embed.tokens = packed;
+        embed.lengths = lengths;
+        embed.n_texts = batch;
+        embed.embeddings = together;
+        embed.pooling = ATTN_POOL_MEAN;
+        check(encoders[m], attn_embed(r.session, &embed));
+        for (int64_t b = 0, first = 0; b < batch; first += lengths[b++]) {
+            double dot = 0, squares = 0;
+            embed.tokens = packed + first;
+            embed.lengths = lengths + b;
+            embed.n_texts = 1;
+            embed.embeddings = alone;
+            check(encoders[m], attn_embed(r.session, &embed));
+            assert_memory_equal(alone, together + b * r.info.d_model, (size_t)r.info.d_model * sizeof *alone);
+            for (int64_t d = 0; d < r.info.d_model; d++) {
+                double sum = 0;
+                for (int64_t t = 0; t < n; t++)
+                    sum += keep[b * n + t] ? (double)hidden[(b * n + t) * r.info.d_model + d] : 0;
+                dot += sum * (double)alone[d];
+                squares += sum * sum;
+            }
+            assert_true(dot / sqrt(squares) > 0.9999999);
+        }
+        finish(&r);
+        free(ids), free(keep), free(hidden), free(lengths), free(together), free(alone), free(packed);
+    }
+}
+
+static void test_greedy(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < N_NAMES; m++) {
+        array in = load(names[m], "greedy_in_input_ids"), mask = load(names[m], "greedy_in_attention_mask");
+        if (!in.data)
+            continue;
+        array want = need(names[m], "greedy_out_tokens");
+        const array shape = in;
+        const int64_t batch = in.shape[0], new_tokens = want.shape[1];
+        int32_t *ids = as_ids(&in), *expected = as_ids(&want);
+        uint8_t *keep = as_keep(&mask);
+        run r = start(names[m], batch);
+        int64_t prompt[8], n_prompt = shape.shape[1];
+        int32_t begin[8] = {0}, *got = calloc((size_t)(batch * new_tokens), sizeof *got);
+        assert_true(batch <= 8);
+        if (r.info.kind == ATTN_MODEL_ENCODER_DECODER) {
+            run_encoder(names[m], &r, ids, keep, shape);
+            n_prompt = 1;
+        }
+        for (int64_t b = 0; b < batch; b++)
+            prompt[b] = n_prompt;
+        attn_generate_args args;
+        ATTN_ARGS_INIT(&args);
+        args.prompts = r.info.kind == ATTN_MODEL_ENCODER_DECODER ? begin : ids;
+        args.prompt_lengths = prompt;
+        args.max_new = args.token_stride = new_tokens;
+        args.flags = ATTN_GENERATE_IGNORE_EOS;
+        args.tokens = got;
+        check(names[m], attn_generate(r.session, &args));
+        for (int64_t i = 0; i < batch * new_tokens; i++)
+            if (got[i] != expected[i])
+                fail_msg("%s: sequence %lld token %lld is %d, not %d", names[m], (long long)(i / new_tokens),
+                         (long long)(i % new_tokens), got[i], expected[i]);
+        finish(&r);
+        free(ids), free(expected), free(keep), free(got);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_padded),
+                                       cmocka_unit_test(test_greedy)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -176,3 +176,15 @@ attn_status attn_source_read(const attn_source_tensor *tensor, int64_t first, in
                             tensor->dtype);
     return ATTN_OK;
 }
+
+bool attn_source_pools_first(const attn_model_source *source)
+{
+    bool first = false;
+    json_t *config = NULL;
+    char *path = source->folder ? join(source->folder, strlen(source->folder), "/1_Pooling/config.json") : NULL;
+    if (path && is_file(path) && read_config(path, &config, NULL, 0) == ATTN_OK)
+        first = json_is_true(json_object_get(config, "pooling_mode_cls_token"));
+    json_decref(config);
+    free(path);
+    return first;
+}

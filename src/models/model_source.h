@@ -38,4 +38,7 @@ bool attn_source_find(const attn_model_source *source, const char *name, attn_so
 attn_status attn_source_read(const attn_source_tensor *tensor, int64_t first, int64_t n, float *out, char *error,
                              size_t error_size);
 
+/* True where 1_Pooling/config.json (sentence-transformers) says that the first token stands for the text. */
+bool attn_source_pools_first(const attn_model_source *source);
+
 #endif

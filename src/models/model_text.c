@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "core/context.h"
 #include "io/io_error.h"
 #include "models/model_internal.h"
@@ -140,7 +141,17 @@ attn_status attn_model_load_tokenizer(const attn_model_source *source, attn_toke
         free_arrays(&a);
         return status;
     }
-    return ATTN_OK;
+    char *path = malloc(strlen(source->folder) + sizeof "/tokenizer.json");
+    if (!path)
+        return attn_io_no_memory(error, error_size, "tokenizer.json");
+    sprintf(path, "%s/tokenizer.json", source->folder);
+    attn_status status = ATTN_OK;
+    if (access(path, F_OK) == 0)
+        status = attn_tokenizer_load(path, tokenizer);
+    if (status != ATTN_OK)
+        attn_io_fail(error, error_size, status, "%s: %s", path, attn_tokenizer_error());
+    free(path);
+    return status;
 }
 
 /* ---- public ---- */

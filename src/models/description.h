@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include "attn/model.h"
 #include "layers/block.h"
+#include "models/model_source.h"
 
 enum attn_norm_place { ATTN_NORM_PRE, ATTN_NORM_POST, ATTN_NORM_PARALLEL };
 enum attn_position_kind {
@@ -87,7 +88,8 @@ typedef struct attn_stack_weights {
 } attn_stack_weights;
 
 typedef struct attn_weights {
-    attn_linear embedding;  /* [vocab_size, d_model] */
+    attn_linear embedding;  /* [vocab_size, d_model], where it is the head, too */
+    attn_source_tensor table; /* else: its rows are read from the file as they are needed */
     float *positions;       /* [position_rows, d_model] */
     float *types;           /* [n_types, d_model] */
     attn_norm embedding_norm;

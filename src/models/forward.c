@@ -105,7 +105,7 @@ static void embed_task(void *arg, int64_t t)
     const attn_weights *w = &pass->s->model->w;
     const int64_t slot = pass->slots[t];
     float *x = pass->x + t * d->d_model;
-    attn_linear_row(&w->embedding, pass->args->tokens[slot], x);
+    attn_model_embedding(pass->s->model, pass->args->tokens[slot], x);
     if (d->embedding_scale != 0)
         for (int64_t i = 0; i < d->d_model; i++)
             x[i] *= (float)d->embedding_scale;

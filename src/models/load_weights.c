@@ -386,6 +386,22 @@ static attn_status load_layer_slot(loader *l, const attn_weight_name *n, int64_t
     }
 }
 
+/* Packed only where it is multiplied with, as the tied head; else nothing is copied. */
+static attn_status load_embedding(loader *l, const attn_weight_name *n)
+{
+    const attn_description *d = l->d;
+    attn_source_tensor t;
+    if (d->has_logits && d->tied)
+        return load_linear(l, n, 0, &l->weights->embedding, d->vocab_size, d->d_model);
+    if (l->weights->table.data)
+        return ATTN_OK;
+    if (!find_named(l, n, 0, ".weight", &t))
+        return n->flags & ATTN_NAME_OPTIONAL ? ATTN_OK : missing(l, n, 0);
+    ATTN_TRY(check_shape(l, &t, d->vocab_size, d->d_model));
+    l->weights->table = t;
+    return progress(l, t.bytes);
+}
+
 static attn_status load_model_slot(loader *l, const attn_weight_name *n)
 {
     const attn_description *d = l->d;
@@ -393,7 +409,7 @@ static attn_status load_model_slot(loader *l, const attn_weight_name *n)
     attn_stack_weights *stack = n->flags & ATTN_NAME_ENCODER ? &w->encoder : &w->stack;
     switch (n->slot) {
     case ATTN_SLOT_EMBEDDING:
-        return load_linear(l, n, 0, &w->embedding, d->vocab_size, d->d_model);
+        return load_embedding(l, n);
     case ATTN_SLOT_POSITIONS:
         return load_vector(l, n, 0, d->position_rows * d->d_model, &w->positions);
     case ATTN_SLOT_TYPES:

@@ -128,6 +128,10 @@ static void count_all(attn_model *m)
     const attn_linear *linears[] = {&m->w.embedding, &m->w.transform, &m->w.head, &m->w.pooler};
     for (int i = 0; i < 4; i++)
         count_linear(m, linears[i]);
+    if (m->w.table.data) {
+        m->n_parameters += m->d.vocab_size * dm;
+        m->weight_bytes += (int64_t)m->w.table.bytes;
+    }
     count_vector(m, m->w.positions, m->d.position_rows * dm);
     count_vector(m, m->w.types, m->d.n_types * dm);
     count_norm(m, &m->w.embedding_norm, dm);
@@ -264,6 +268,15 @@ attn_status attn_model_get_tensor(const attn_model *model, int64_t index, attn_t
     return ATTN_OK;
 }
 
+void attn_model_embedding(const attn_model *model, int64_t token, float *out)
+{
+    const attn_weights *w = &model->w;
+    if (w->embedding.w.values)
+        attn_linear_row(&w->embedding, token, out);
+    else /* type and shape were checked when it was loaded */
+        attn_source_read(&w->table, token * model->d.d_model, model->d.d_model, out, NULL, 0);
+}
+
 attn_status attn_model_weight_rows(const attn_model *model, int32_t weight, int64_t layer, int64_t first_row,
                                    int64_t n_rows, float *out)
 {
@@ -278,6 +291,14 @@ attn_status attn_model_weight_rows(const attn_model *model, int32_t weight, int6
         ATTN_MODEL_REQUIRE(first_row == 0 && n_rows == 1, "row %lld of 1", (long long)first_row);
         for (int64_t i = 0; i < model->d.d_model; i++)
             out[i] = w->stack.final_norm.weight[i] + model->d.norm.offset;
+        return ATTN_OK;
+    }
+    if (weight == ATTN_WEIGHT_EMBEDDING) {
+        ATTN_MODEL_REQUIRE(first_row >= 0 && n_rows >= 0 && first_row <= model->d.vocab_size - n_rows,
+                           "rows %lld + %lld of %lld", (long long)first_row, (long long)n_rows,
+                           (long long)model->d.vocab_size);
+        for (int64_t r = 0; r < n_rows; r++)
+            attn_model_embedding(model, first_row + r, out + r * model->d.d_model);
         return ATTN_OK;
     }
     const attn_attention_weights *a = in_layer ? &w->stack.layers[layer].self : NULL;

@@ -55,6 +55,9 @@ attn_status attn_model_args(void *ours, size_t size, const void *theirs, const c
             return attn_model_fail(ATTN_ERR_INVALID_ARGUMENT, __VA_ARGS__);                                            \
     } while (0)
 
+/* The embedding of a token: d_model floats. */
+void attn_model_embedding(const attn_model *model, int64_t token, float *out);
+
 /* Makes room for `tokens` per sequence in the cache, keeping what is there. */
 attn_status attn_session_reserve(attn_session *session, int64_t tokens);
 

@@ -98,6 +98,10 @@ static void read_query(const attn_problem *p, const attn_decode_row *row, float 
     const attn_cview *q = &p->a.query;
     int64_t at = attn_offset(q->stride, row->entry.batch, row->head, row->entry.q_begin + row->query, 0), step = q->stride[3];
     const uint16_t *half = (const uint16_t *)q->data + at;
+    if (q->dtype == ATTN_F32 && step == 1) {
+        memcpy(to, (const float *)q->data + at, (size_t)p->head_dim * sizeof *to);
+        return;
+    }
     for (int64_t d = 0; d < p->head_dim; d++)
         to[d] = q->dtype == ATTN_F32 ? ((const float *)q->data)[at + d * step]
                 : q->dtype == ATTN_BF16 ? attn_bf16_to_f32(half[d * step])
@@ -108,6 +112,10 @@ static void write_row(const attn_problem *p, const attn_decode_row *row, const f
 {
     const attn_view *out = &p->a.out;
     int64_t at = attn_offset(out->stride, row->entry.batch, row->head, row->entry.q_begin + row->query, 0), step = out->stride[3];
+    if (out->dtype == ATTN_F32 && step == 1) {
+        memcpy((float *)out->data + at, from, (size_t)p->value_dim * sizeof *from);
+        return;
+    }
     for (int64_t d = 0; d < p->value_dim; d++) {
         if (out->dtype == ATTN_F32)
             ((float *)out->data)[at + d * step] = from[d];
@@ -205,8 +213,10 @@ static void finish_row(const attn_problem *p, const attn_decode_row *row, const 
             out[d] += factor * part[d];
     }
     float inverse = total == 0 ? 0 : (float)(1 / total);
-    for (int64_t d = 0; d < p->value_dim; d++)
-        out[d] = total == 0 ? 0 : out[d] * inverse + 0.0f; /* -0 becomes 0: it would tell which keys were skipped */
+    if (total == 0)
+        memset(out, 0, (size_t)p->value_dim * sizeof *out); /* not 0 * inverse: a part may hold NaN of weight 0 */
+    for (int64_t d = 0; total != 0 && d < p->value_dim; d++)
+        out[d] = out[d] * inverse + 0.0f; /* -0 becomes 0: it would tell which keys were skipped */
     write_row(p, row, out);
     if (p->a.lse)
         ((float *)p->a.lse)[(row->entry.batch * p->n_heads + row->head) * p->seq_q + q] =

@@ -23,7 +23,8 @@ typedef struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the name; returns an exit code */
 } cli_command;
 
-extern const cli_command cli_run, cli_explain;
+extern const cli_command cli_run, cli_explain, cli_generate, cli_score, cli_info, cli_embed,
+    cli_similar, cli_search, cli_convert;
 
 /* The table, in the order of the help; ends with a NULL name. */
 extern const cli_command *const cli_commands[];
@@ -47,8 +48,8 @@ bool cli_parse_real(const char *command, const char *option, const char *text, d
 /** Levenshtein distance, for "did you mean". */
 size_t cli_edit_distance(const char *a, const char *b);
 
-/** Prints a JSON value, indented, with `digits` significant digits, and frees it. CLI_OK or
- * CLI_FAILED. */
+/** Prints a JSON value, a line for each key of an object, with `digits` significant digits, and
+ * frees it. CLI_OK or CLI_FAILED. */
 int cli_print_json(json_t *value, int digits);
 
 /** Reads a whole file ("-": standard input) into *text, NUL-terminated, to be freed. false: a

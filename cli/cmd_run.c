@@ -1,19 +1,304 @@
-/* cmd_run.c - `attn run`: a model on a text. The model's library is not there yet; see
- * include/attn. */
-#include "cli.h"
+/* cmd_run.c - `attn run`: what a model makes of a text, and what it reads. */
+#include "run_view.h"
+
+#include "attn/viz.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <strings.h>
+
+enum { SHOW = 12, NEW = 24 };
+
+enum {
+    OPT_MODEL = 256,
+    OPT_THREADS,
+    OPT_AT,
+    OPT_LAYER,
+    OPT_HEAD,
+    OPT_SHOW,
+    OPT_NO_CUT,
+    OPT_JSON,
+    OPT_ALL_HEADS,
+    OPT_REPLACE
+};
+
+static const struct option long_options[] = {
+    {"model", required_argument, NULL, OPT_MODEL},
+    {"threads", required_argument, NULL, OPT_THREADS},
+    {"at", required_argument, NULL, OPT_AT},
+    {"layer", required_argument, NULL, OPT_LAYER},
+    {"head", required_argument, NULL, OPT_HEAD},
+    CLI_SAMPLING_OPTIONS,
+    {"show", required_argument, NULL, OPT_SHOW},
+    {"no-cut", no_argument, NULL, OPT_NO_CUT},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"all-heads", no_argument, NULL, OPT_ALL_HEADS},
+    {"replace-invalid", no_argument, NULL, OPT_REPLACE},
+    {NULL, 0, NULL, 0},
+};
+
+/* One option into o; false after a message. */
+static bool take_option(run_options *o, int option, const char *value)
+{
+    int64_t number;
+    bool good;
+    switch (option) {
+    case 'n':
+        return cli_parse_int("run", "-n", value, 0, 1000000, &o->n_new);
+    case OPT_MODEL:
+        o->model = value;
+        return true;
+    case OPT_THREADS:
+        good = cli_parse_int("run", "--threads", value, 1, 1024, &number);
+        o->n_threads = good ? (int32_t)number : 0;
+        return good;
+    case OPT_AT:
+        o->at = value;
+        return true;
+    case OPT_LAYER:
+        return cli_parse_int("run", "--layer", value, 0, 100000, &o->layer);
+    case OPT_HEAD:
+        return cli_parse_int("run", "--head", value, 0, 100000, &o->head);
+    case OPT_SHOW:
+        return cli_parse_int("run", "--show", value, 0, 100000, &o->show);
+    case OPT_NO_CUT:
+        o->cut = false;
+        return true;
+    case OPT_JSON:
+        o->json = true;
+        return true;
+    case OPT_ALL_HEADS:
+        o->all_heads = true;
+        return true;
+    default:
+        o->replace_invalid = true;
+        return true;
+    }
+}
+
+/* Fills o; leaves optind at the first word of the text. An exit code. */
+static int parse(int argc, char **argv, run_options *o)
+{
+    cli_sampling sampling;
+    int option;
+    memset(o, 0, sizeof *o);
+    memset(&sampling, 0, sizeof sampling);
+    ATTN_ARGS_INIT(&sampling.options);
+    o->n_new = NEW;
+    o->layer = o->head = -1;
+    o->show = SHOW;
+    o->cut = true;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, "n:", long_options, NULL)) != -1) {
+        int taken;
+        if (option == '?')
+            return cli_bad_option("run", argv);
+        taken = cli_take_sampling("run", &sampling, option, optarg);
+        if (taken < 0 || (taken == 0 && !take_option(o, option, optarg)))
+            return CLI_USAGE;
+    }
+    cli_finish_sampling(&sampling);
+    o->sampling = sampling.options;
+    if (optind == argc) {
+        cli_error("run", "no text given");
+        cli_hint("for example: attn run \"The bridge was closed because it\"");
+        return CLI_USAGE;
+    }
+    return CLI_OK;
+}
+
+/* Does token i spell `word`, with or without its leading space, or as the vocabulary writes it? */
+static bool token_is(const run_state *s, int64_t i, const char *word)
+{
+    size_t bytes;
+    char *text = cli_token_text(&s->m, s->ids[i], &bytes);
+    const char *spelling = attn_model_token(s->m.model, s->ids[i]);
+    bool same =
+        text && (strcmp(text, word) == 0 || (text[0] == ' ' && strcmp(text + 1, word) == 0));
+    same = same || (spelling && strcmp(spelling, word) == 0);
+    free(text);
+    return same;
+}
+
+/* --at: a position from 1, or from the end (-1 is the last), or a token: its last occurrence. */
+static int choose_position(run_state *s)
+{
+    const char *at = s->options->at;
+    char *end;
+    long long number;
+    s->at = s->n - 1;
+    if (!at)
+        return CLI_OK;
+    number = strtoll(at, &end, 10);
+    if (*at && !*end) {
+        if (number > 0 && number <= s->n)
+            s->at = number - 1;
+        else if (number < 0 && -number <= s->n)
+            s->at = s->n + number;
+        else {
+            cli_error("run", "--at is %s; the text has positions 1 to %lld", at, (long long)s->n);
+            return CLI_USAGE;
+        }
+        return CLI_OK;
+    }
+    for (int64_t i = s->n - 1; i >= 0; i--)
+        if (token_is(s, i, at)) {
+            s->at = i;
+            return CLI_OK;
+        }
+    cli_error("run", "--at is '%s', which is none of the %lld tokens of the text", at,
+              (long long)s->n);
+    cli_hint("a word may be cut into several tokens; a number counts positions from 1");
+    return CLI_USAGE;
+}
+
+/* Tokens, the pass and the numbers behind all views. An exit code. */
+static int prepare(run_state *s)
+{
+    const run_options *o = s->options;
+    int code;
+    if (s->m.info.kind != ATTN_MODEL_DECODER || !s->m.info.has_logits) {
+        cli_error("run", "%s is no decoder: it gives no next token", s->m.info.name);
+        cli_hint("attn info shows what a model is; attn embed uses an encoder");
+        return CLI_FAILED;
+    }
+    if (o->layer >= s->m.info.n_layers || o->head >= s->m.info.n_heads) {
+        bool layer = o->layer >= s->m.info.n_layers;
+        cli_error("run", "%s is %lld; %s has %lld, counted from 0", layer ? "--layer" : "--head",
+                  (long long)(layer ? o->layer : o->head), s->m.info.name,
+                  (long long)(layer ? s->m.info.n_layers : s->m.info.n_heads));
+        return CLI_USAGE;
+    }
+    if (!cli_tokenize("run", &s->m, s->text, s->text_bytes,
+                      o->replace_invalid ? ATTN_TEXT_REPLACE_INVALID : 0, &s->ids, &s->n))
+        return CLI_FAILED;
+    if (s->n == 0) {
+        cli_error("run", "the text is empty");
+        return CLI_USAGE;
+    }
+    code = choose_position(s);
+    if (code == CLI_OK)
+        code = cli_model_session("run", &s->m, NULL);
+    if (code == CLI_OK)
+        code = run_pass(s);
+    return code == CLI_OK ? run_choose(s) : code;
+}
+
+static int for_programs(run_state *s)
+{
+    run_generated generated;
+    int code = run_generate(s, NULL, &generated);
+    if (code == CLI_OK && s->options->cut)
+        code = run_cut(s);
+    if (code == CLI_OK)
+        code = cli_print_json(run_json(s, &generated), 9);
+    run_generated_free(&generated);
+    return code;
+}
+
+/* The end of the text in dim letters, then what the model writes, as it comes. */
+static int show_continuation(const cli_term *term, run_state *s)
+{
+    run_generated generated;
+    size_t room = (size_t)term->width, from = s->text_bytes > room ? s->text_bytes - room : 0;
+    int code;
+    while (from < s->text_bytes && from > 0 && ((unsigned char)s->text[from] & 0xC0) == 0x80)
+        from++;
+    putchar('\n');
+    cli_title(term, "Continued, %s",
+              s->options->sampling.temperature > 0 ? "sampled" : "always the likeliest token");
+    printf("  %s%s", cli_dim(term), from > 0 ? "…" : "");
+    cli_print_safe(s->text + from, s->text_bytes - from);
+    fputs(cli_reset(term), stdout);
+    fflush(stdout);
+    code = run_generate(s, term, &generated);
+    putchar('\n');
+    if (code == CLI_OK && generated.n > 0)
+        printf("  %s(%lld token%s read in %.2f s; %lld written at %.0f a second%s)%s\n",
+               cli_dim(term), (long long)s->n, s->n == 1 ? "" : "s", s->seconds,
+               (long long)generated.n, (double)generated.n / generated.seconds,
+               generated.stop == ATTN_STOP_EOS ? "; the model ended it" : "", cli_reset(term));
+    run_generated_free(&generated);
+    return code;
+}
+
+static int for_people(run_state *s)
+{
+    cli_term term = cli_term_of(stdout);
+    int code = CLI_OK;
+    run_show_model(&term, s);
+    run_show_tokens(&term, s);
+    run_show_top(&term, s);
+    fflush(stdout);
+    if (s->options->n_new > 0)
+        code = show_continuation(&term, s);
+    if (code == CLI_OK && s->options->cut)
+        code = run_cut(s);
+    if (code == CLI_OK)
+        run_show_readings(&term, s);
+    return code;
+}
 
 static int run(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    cli_error("run", "this build holds no models");
-    cli_hint("attn explain shows the attention operator on numbers");
-    return CLI_NO_MODEL;
+    run_options options;
+    run_state s;
+    int code = parse(argc, argv, &options);
+    if (code != CLI_OK)
+        return code;
+    memset(&s, 0, sizeof s);
+    s.options = &options;
+    s.text = cli_words("run", argc, argv, optind, &s.text_bytes);
+    if (!s.text)
+        return CLI_FAILED;
+    code = cli_model_load("run", options.model, CLI_DEFAULT_MODEL, options.n_threads, &s.m);
+    if (code == CLI_OK)
+        code = prepare(&s);
+    if (code == CLI_OK)
+        code = options.json ? for_programs(&s) : for_people(&s);
+    cli_model_close(&s.m);
+    free(s.text);
+    free(s.ids);
+    free(s.logits);
+    free(s.logprobs);
+    free(s.rows);
+    free(s.readings);
+    return code;
 }
 
 const cli_command cli_run = {
     "run",
-    "run a model on a text and see what it reads (not in this build)",
-    "",
+    "what a model makes of a text: next tokens, a continuation, what each head reads",
+    "attn run - what a model makes of a text, and which earlier words it reads\n"
+    "\n"
+    "usage: attn [run] [OPTIONS] TEXT...     several words are joined; - reads standard input\n"
+    "\n"
+    "prints the model and its shape, the tokens, the ten likeliest next tokens, a continuation, "
+    "and\n"
+    "the heads that read most from elsewhere at one position, as a heat map over the tokens.\n"
+    "\n"
+    "options:\n"
+    "  --model PATH       a GGUF or safetensors file, a model folder, or a name in the cache "
+    "folder\n"
+    "                     (default SmolLM2-135M-Instruct, which ./dev run fetches)\n"
+    "  --threads N        default: ATTN_NUM_THREADS, else as many as the process may use\n"
+    "  -n N               tokens to write (default 24; 0: none)\n"
+    "  --temp T           sampling temperature; 0 (default): always the likeliest token\n"
+    "  --top-k K  --top-p P  --min-p P  --seed S  --repetition-penalty R\n"
+    "                     sample among the likeliest only; the first four imply --temp 1\n"
+    "  --at WHERE         the position looked at: a number from 1, -1 for the last (default), or "
+    "a\n"
+    "                     token of the text (its last occurrence)\n"
+    "  --layer L --head H only these, counted from 0 (default: the 12 heads that read most)\n"
+    "  --show N           how many heads to show\n"
+    "  --no-cut           do not measure what cutting a reading moves\n"
+    "  --json             all of it for programs: ids, tokens, top_ids, top_logits, greedy_ids, "
+    "...\n"
+    "  --all-heads        with --json: the weights of every layer and head (last_row_attention)\n"
+    "  --replace-invalid  read bytes that are not UTF-8 as U+FFFD instead of refusing them\n"
+    "\n"
+    "example:\n"
+    "  attn run \"The bridge was closed because it\"\n"
+    "  attn run --at bridge -n 0 \"The bridge was closed because it\"\n",
     run,
 };

@@ -53,8 +53,8 @@ static json_t *side_json(const saturation_side *side)
 
 static void side_columns(const cli_term *term, const saturation_side *side)
 {
-    printf("  %8.3f   %s%.4f%s  %10.3g", side->gap, cli_heat_begin(term, side->winner), side->winner,
-           cli_reset(term), side->gradient);
+    printf("  %8.3f   %s%.4f%s  %10.3g", side->gap, cli_heat_begin(term, side->winner),
+           side->winner, cli_reset(term), side->gradient);
 }
 
 bool explain_saturation(const cli_term *term, attn_ctx *ctx, json_t *into)

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const cli_command *const cli_commands[] = {&cli_explain, NULL};
+const cli_command *const cli_commands[] = {&cli_run,     &cli_explain, &cli_generate, &cli_score,
+                                           &cli_info,    &cli_embed,   &cli_similar,  &cli_search,
+                                           &cli_convert, NULL};
 
 static const cli_command *find_command(const char *name)
 {
@@ -34,6 +36,7 @@ static void print_help(FILE *to)
           "  attn --version          versions, and the instruction set in use\n"
           "\n"
           "examples:\n"
+          "  attn \"The bridge was closed because it\"\n"
           "  attn explain trace\n"
           "\n"
           "environment: ATTN_NUM_THREADS (threads), ATTN_ISA (scalar, avx2, ...), NO_COLOR, "

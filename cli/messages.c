@@ -92,12 +92,38 @@ size_t cli_edit_distance(const char *a, const char *b)
     return row[n];
 }
 
+/* One line for each key of the outermost object: long lists would fill the screen otherwise. */
+static int dump_lines(json_t *object, size_t flags)
+{
+    const char *key;
+    json_t *value;
+    const char *before = "{\n";
+    int failed = 0;
+    json_object_foreach(object, key, value)
+    {
+        json_t *name = json_string(key);
+        fputs(before, stdout);
+        fputs("  ", stdout);
+        failed |= json_dumpf(name, stdout, JSON_ENCODE_ANY);
+        fputs(": ", stdout);
+        failed |= json_dumpf(value, stdout, flags);
+        json_decref(name);
+        before = ",\n";
+    }
+    fputs(before[0] == '{' ? "{}" : "\n}", stdout);
+    return failed;
+}
+
 int cli_print_json(json_t *value, int digits)
 {
-    size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits);
-    int failed = value == NULL || json_dumpf(value, stdout, flags) != 0;
+    size_t flags = JSON_REAL_PRECISION((size_t)digits) | JSON_ENCODE_ANY;
+    int failed = value == NULL;
     if (value == NULL)
         cli_error("", "out of memory while writing JSON");
+    else if (json_is_object(value))
+        failed = dump_lines(value, flags);
+    else
+        failed = json_dumpf(value, stdout, flags);
     putchar('\n');
     json_decref(value);
     return failed ? CLI_FAILED : CLI_OK;

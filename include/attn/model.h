@@ -122,6 +122,25 @@ ATTN_API int64_t attn_model_tensor_count(const attn_model *model);
 /** Describes tensor `index` (0 .. count - 1, the file's order). Returns OK; INVALID_ARGUMENT. */
 ATTN_API attn_status attn_model_get_tensor(const attn_model *model, int64_t index, attn_tensor_info *info);
 
+/* What attn_model_convert wrote. */
+typedef struct attn_model_converted {
+    size_t struct_size;
+    int64_t n_tensors, n_elements;
+    uint64_t n_overflows;   /* finite numbers that became infinite in a 16-bit type */
+    int32_t has_config;     /* 1: config.json was written */
+    int32_t has_tokenizer;  /* 1: the tokenizer's files were */
+    char note[256];         /* why one of them was not; "" otherwise */
+} attn_model_converted;
+
+/** Writes a model as a folder that Hugging Face's libraries load: model.safetensors with all floating-point numbers as
+ * dtype (ATTN_F32, ATTN_BF16 or ATTN_F16, rounded to nearest even), config.json and the tokenizer's files.
+ *
+ * path: as attn_model_load. folder is made where it is missing; it may not be the model's own. Each file appears whole
+ * or not at all. progress (NULL: none) counts elements. converted: NULL, or a struct whose struct_size is set.
+ * Returns as attn_model_load; UNSUPPORTED too for a family, tensor or type without a counterpart there. */
+ATTN_API attn_status attn_model_convert(const char *path, const char *folder, int32_t dtype, attn_progress progress,
+                                        void *progress_user, attn_model_converted *converted);
+
 enum { /* matrices for attn_model_weight_rows; y = W x, row = output */
     ATTN_WEIGHT_EMBEDDING = 0, /* [vocab_size, d_model]; layer is not read */
     ATTN_WEIGHT_LM_HEAD = 1,   /* [vocab_size, d_model]; the embedding where tied */

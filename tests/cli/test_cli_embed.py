@@ -1,0 +1,141 @@
+"""`attn embed`, `similar` and `search` on the real encoder, and .npy files that are not what they say."""
+import json
+import math
+import os
+import random
+import struct
+import tempfile
+
+import harness
+import models
+
+TEXTS = ["How do I brew coffee?", "", "A bridge over the river", "Making a cup of espresso at home",
+         "word " * 400, "日本語のテキスト"]
+
+
+def npy(descr="<f4", order="False", shape="(2, 3)", data=b"\0" * 24, magic=b"\x93NUMPY", version=(1, 0)):
+    header = ("{'descr': '%s', 'fortran_order': %s, 'shape': %s, }" % (descr, order, shape)).encode()
+    header += b" " * (63 - (len(header) + 10) % 64) + b"\n"
+    return magic + bytes(version) + struct.pack("<H", len(header)) + header + data
+
+
+def read_npy(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    length = struct.unpack("<H", data[8:10])[0]
+    header = eval(data[10:10 + length].decode())  # a dictionary of literals that the command has just written
+    assert header["descr"] == "<f4" and header["fortran_order"] is False and (10 + length) % 64 == 0
+    numbers = struct.unpack("<%df" % (len(data[10 + length:]) // 4), data[10 + length:])
+    rows, columns = header["shape"]
+    return [list(numbers[r * columns:(r + 1) * columns]) for r in range(rows)]
+
+
+def search(attn, data, code=1):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "x.npy")
+        with open(path, "wb") as file:
+            file.write(data)
+        return attn("search", "query", path, code=code)[1]
+
+
+def test_bad_npy_files(attn):
+    cases = [(b"", "no .npy"), (b"\x93NUMPY", "no .npy"), (npy(magic=b"\x93NUMPX"), "no .npy"),
+             (npy(version=(9, 0)), "no .npy"), (npy()[:40], "header"), (npy(descr="<i4"), "descr"),
+             (npy(descr="|O"), "descr"), (npy(order="True"), "fortran_order"), (npy(shape="(6,)"), "shape"),
+             (npy(shape="(2, 3, 1)"), "shape"), (npy(shape="(-2, 3)"), "shape"), (npy(shape="(3, 3)"), "shape"),
+             (npy(shape="(9999999999, 9999999999)"), "shape"), (npy(shape="(99999999999999999999, 1)"), "shape"),
+             (npy(data=b"\0" * 23), "shape"), (npy(descr="<f8"), "shape")]
+    for data, wanted in cases:
+        assert wanted in search(attn, data), (data[:100], wanted)
+
+
+def test_random_damage_to_npy_files_never_crashes(attn):
+    rng = random.Random(1)
+    for _ in range(60):
+        data = bytearray(npy())
+        for _ in range(rng.randint(1, 6)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.npy")
+            with open(path, "wb") as file:
+                file.write(data[:rng.randint(0, len(data))])
+            # refused (1), or read and then no model at hand (3)
+            try:
+                attn("search", "query", path, code=1, env={"XDG_CACHE_HOME": "/nowhere"})
+            except AssertionError:
+                attn("search", "query", path, code=3, env={"XDG_CACHE_HOME": "/nowhere"})
+
+
+def test_missing_encoder(attn):
+    for command in (["embed"], ["similar", "a", "b"]):
+        out, err = attn(*command, env={"XDG_CACHE_HOME": "/nowhere"}, code=3, stdin="x\n")
+        assert out == "" and "/nowhere/attn/all-MiniLM-L6-v2" in err
+
+
+def test_embed_refusals(attn):
+    assert "--format" in attn("embed", "--format", "xml", code=2)[1]
+    assert "--pooling" in attn("embed", "--pooling", "max", code=2)[1]
+    assert "cannot read" in attn("embed", "/nowhere", code=1)[1]
+    assert "2 to 100" in attn("similar", "a", code=2)[1]
+    assert "give a query" in attn("search", "a", code=2)[1]
+
+
+def embed(attn, texts, *arguments):
+    models.need(models.ENCODER)
+    lines = attn("embed", *arguments, stdin="".join(t + "\n" for t in texts))[0].splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_embed(attn):
+    found = embed(attn, TEXTS)
+    assert [f["text"] for f in found] == TEXTS
+    for f in found:
+        assert len(f["embedding"]) == 384
+        assert abs(math.hypot(*f["embedding"]) - 1) < 1e-5
+    alone = [embed(attn, [t])[0]["embedding"] for t in TEXTS]
+    assert alone == [f["embedding"] for f in found]  # to the last bit
+    reverse = embed(attn, TEXTS[::-1], "--threads", "1")
+    assert [f["embedding"] for f in reverse[::-1]] == alone
+
+
+def test_formats_agree(attn):
+    vectors = [f["embedding"] for f in embed(attn, TEXTS)]
+    with tempfile.TemporaryDirectory() as folder:
+        text = os.path.join(folder, "t.txt")
+        with open(text, "w") as file:
+            file.write("\n".join(TEXTS))
+        for name in ("t.npy", "t.f32", "t.jsonl"):
+            attn("embed", "-o", os.path.join(folder, name), text)
+        assert sorted(os.listdir(folder)) == ["t.f32", "t.jsonl", "t.npy", "t.txt"]
+        rows = read_npy(os.path.join(folder, "t.npy"))
+        assert [struct.pack("<384f", *r) for r in rows] == [struct.pack("<384f", *v) for v in vectors]
+        with open(os.path.join(folder, "t.f32"), "rb") as file:
+            assert file.read() == b"".join(struct.pack("<384f", *v) for v in vectors)
+        hits = json.loads(attn("search", "--json", "-k", "2", "--texts", text, "coffee recipes",
+                               os.path.join(folder, "t.npy"))[0])["hits"]
+        assert {h["line"] for h in hits} == {1, 4} and hits[0]["cosine"] >= hits[1]["cosine"]
+        assert hits[0]["text"] in (TEXTS[0], TEXTS[3])
+        with open(text, "a") as file:
+            file.write("\none more")
+        assert "7 lines" in attn("search", "--texts", text, "x", os.path.join(folder, "t.npy"), code=1)[1]
+
+
+def test_truncation(attn):
+    long, short = embed(attn, ["word " * 400, "word " * 254])
+    assert long["embedding"] == short["embedding"]  # 254 words and two special tokens are the 256 that are read
+    wide, = embed(attn, ["word " * 400], "--truncate", "512")
+    assert wide["embedding"] != long["embedding"]
+    assert "--truncate" in attn("embed", "--truncate", "2", code=2, stdin="x")[1]
+    assert "--truncate" in attn("embed", "--truncate", "513", code=2, stdin="x")[1]
+
+
+def test_similar(attn):
+    models.need(models.ENCODER)
+    near = float(attn("similar", "a cup of tea", "hot drinks")[0])
+    far = float(attn("similar", "a cup of tea", "the bridge was closed")[0])
+    assert -1 <= far < near <= 1
+    table = json.loads(attn("similar", "--json", "a cup of tea", "hot drinks", "a cup of tea")[0])
+    assert abs(table["cosines"][0][1] - near) < 1e-4 and abs(table["cosines"][0][2] - 1) < 1e-6
+
+
+harness.run(globals())

@@ -228,12 +228,15 @@ static attn_status strip_token(attn_decode_stream *stream, size_t k, const char 
     if (!s->step->stop)
         return give(stream, k + 1, text, len);
     /* Marks at the end may be the last ones: hold back up to `stop` of them. */
+    if (!len)
+        return ATTN_OK;
     ATTN_TEXT_TRY(attn_strbuf_add(&s->held, text, len));
     size_t keep = s->held.len;
     for (int64_t n = 0; n < s->step->stop && keep >= size && !memcmp(s->held.data + keep - size, mark, size); n++)
         keep -= size;
     ATTN_TEXT_TRY(give(stream, k + 1, s->held.data, keep));
-    memmove(s->held.data, s->held.data + keep, s->held.len - keep);
+    if (keep)
+        memmove(s->held.data, s->held.data + keep, s->held.len - keep);
     s->held.len -= keep;
     return ATTN_OK;
 }

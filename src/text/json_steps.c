@@ -33,6 +33,7 @@ static attn_status read_pattern(const attn_field *object, attn_step *step)
         return copy_text(&step->pattern, text);
     }
     ATTN_TEXT_TRY(attn_field_text(&regex, &text));
+    step->fast = attn_fast_split_of(text.data, text.size);
     return attn_regex_create(text.data, text.size, regex.path, &step->regex);
 }
 
@@ -107,6 +108,7 @@ static attn_status read_byte_level(const attn_field *object, attn_step *step)
     ATTN_TEXT_TRY(attn_field_flag(object, "add_prefix_space", true, &step->prefix_space));
     ATTN_TEXT_TRY(attn_field_flag(object, "use_regex", true, &step->use_regex));
     step->behavior = ATTN_BEHAVIOR_ISOLATED;
+    step->fast = ATTN_FAST_GPT2;
     return attn_regex_create(attn_bytelevel_pattern, strlen(attn_bytelevel_pattern), object->path, &step->regex);
 }
 

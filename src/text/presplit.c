@@ -73,7 +73,12 @@ static attn_status split_by_pattern(const attn_step *step, attn_scratch *scratch
     size_t len = to - from, done = 0, at = 0;
     bool not_empty = false;
     while (at <= len) {
-        size_t start, end;
+        size_t start, end, fast;
+        if (step->fast && at < len && (fast = attn_fast_split(step->fast, text, len, at)) != 0) {
+            ATTN_TEXT_TRY(hand_over(s, from + at, from + at + fast, !step->invert));
+            done = at += fast;
+            continue;
+        }
         ATTN_TEXT_TRY(attn_step_match(step, scratch->regex, text, len, at, not_empty, &start, &end));
         if (start == SIZE_MAX)
             break;

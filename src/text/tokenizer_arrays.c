@@ -12,11 +12,8 @@ typedef struct pre_tokenizer {
 } pre_tokenizer;
 
 #define GPT2 attn_bytelevel_pattern
-#define LETTERS_OF_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define TAIL " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define LLAMA3 CONTRACTIONS "|" LETTERS_OF_WORD "|\\p{N}{1,3}|" TAIL
-#define QWEN2 CONTRACTIONS "|" LETTERS_OF_WORD "|\\p{N}|" TAIL
+#define LLAMA3 attn_llama3_pattern
+#define QWEN2 attn_qwen2_pattern
 
 static const pre_tokenizer pre_tokenizers[] = {
     {"gpt-2", {GPT2, NULL, NULL}, false},     {"gpt2", {GPT2, NULL, NULL}, false},
@@ -106,6 +103,7 @@ static attn_status add_byte_level_steps(attn_tokenizer *tokenizer, const pre_tok
         if (!split)
             return ATTN_ERR_OUT_OF_MEMORY;
         split->behavior = ATTN_BEHAVIOR_ISOLATED;
+        split->fast = attn_fast_split_of(pre->patterns[i], strlen(pre->patterns[i]));
         ATTN_TEXT_TRY(attn_regex_create(pre->patterns[i], strlen(pre->patterns[i]), "arrays.pre", &split->regex));
     }
     tokenizer->has_decoder = true;

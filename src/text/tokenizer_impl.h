@@ -10,6 +10,7 @@
 
 #include "attn/tokenizer.h"
 #include "text/bpe.h"
+#include "text/fast_split.h"
 #include "text/regex.h"
 #include "text/worktext.h"
 
@@ -78,6 +79,7 @@ typedef struct attn_step {
     uint32_t point;     /* METASPACE, CHAR_DELIMITER, STRIP_TOKEN: the character */
     int64_t start, stop; /* STRIP_TOKEN: how many at most */
     attn_regex *regex;  /* SPLIT, REPLACE, BYTE_LEVEL; NULL: the pattern is the text below */
+    enum attn_fast_split fast; /* SPLIT, BYTE_LEVEL: the pattern is one of those */
     attn_strbuf pattern; /* SPLIT, REPLACE without regex */
     attn_strbuf content; /* REPLACE, PREPEND; WORDPIECE: the prefix; BPE_SUFFIX: the suffix; PRECOMPILED: its map */
 } attn_step;

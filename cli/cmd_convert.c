@@ -44,7 +44,7 @@ static int parse(int argc, char **argv, convert_options *o)
     }
     if (!o->model && argc - optind == 2)
         o->model = argv[optind++];
-    if (argc - optind != 1) {
+    if (!o->model || argc - optind != 1) {
         cli_error("convert", "give a model and a folder");
         cli_hint("for example: attn convert --dtype bf16 model.gguf converted");
         return CLI_USAGE;

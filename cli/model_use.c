@@ -153,10 +153,64 @@ char *cli_token_text(const cli_model *m, int32_t id, size_t *bytes)
     return text;
 }
 
+/* The byte that a character of a byte-level vocabulary stands for (GPT-2's table: printable Latin-1
+ * stands for itself, the other bytes, in order, for U+0100 and up); -1: none. */
+static int byte_of(uint32_t code)
+{
+    uint32_t next = 0x100;
+    if ((code >= 33 && code <= 126) || (code >= 161 && code <= 172) || (code >= 174 && code <= 255))
+        return (int)code;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        bool itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+        if (!itself && next++ == code)
+            return (int)byte;
+    }
+    return -1;
+}
+
+/* The bytes of a token whose text alone is no whole character, from the vocabulary's spelling;
+ * false where the vocabulary is not byte-level. Spellings use code points below U+0800: one or two
+ * bytes each. */
+static bool bytes_of_spelling(const char *spelling, char *out, size_t *n)
+{
+    *n = 0;
+    for (const unsigned char *s = (const unsigned char *)spelling; *s;) {
+        uint32_t code = *s++;
+        int byte;
+        if (code >= 0x80) {
+            if ((code & 0xE0) != 0xC0 || (*s & 0xC0) != 0x80)
+                return false;
+            code = (code & 0x1F) << 6 | (*s++ & 0x3Fu);
+        }
+        byte = byte_of(code);
+        if (byte < 0)
+            return false;
+        out[(*n)++] = (char)byte;
+    }
+    return true;
+}
+
+char *cli_token_bytes(const cli_model *m, int32_t id, size_t *bytes)
+{
+    const char *spelling = attn_model_token(m->model, id);
+    char *text = cli_token_text(m, id, bytes), *raw;
+    size_t n;
+    if (!text || !spelling || !strstr(text, "\xEF\xBF\xBD"))
+        return text;
+    raw = calloc(strlen(spelling) + 1, 1);
+    if (!raw || !bytes_of_spelling(spelling, raw, &n)) {
+        free(raw);
+        return text;
+    }
+    free(text);
+    *bytes = n;
+    return raw;
+}
+
 void cli_token_visible(const cli_model *m, int32_t id, int max_columns, char *out, size_t capacity)
 {
     size_t bytes;
-    char *text = cli_token_text(m, id, &bytes);
+    char *text = cli_token_bytes(m, id, &bytes);
     attn_text_visible(text ? text : "", text ? bytes : 0, max_columns, out, capacity, NULL);
     free(text);
 }

@@ -43,6 +43,9 @@ bool cli_tokenize(const char *command, const cli_model *m, const char *text, siz
  * NULL: no memory. *bytes counts without the NUL. */
 char *cli_token_text(const cli_model *m, int32_t id, size_t *bytes);
 
+/** The same, but where a token is only a part of a character, the bytes that it stands for. */
+char *cli_token_bytes(const cli_model *m, int32_t id, size_t *bytes);
+
 /** The text of a token as it can be shown in a line: see attn_text_visible. A leading space stays.
  */
 void cli_token_visible(const cli_model *m, int32_t id, int max_columns, char *out, size_t capacity);

@@ -17,7 +17,7 @@ static int columns_of(const char *text)
 static void label(const run_state *s, int32_t id, int max_columns, char out[LABEL_BYTES])
 {
     size_t bytes, skip;
-    char *text = cli_token_text(&s->m, id, &bytes);
+    char *text = cli_token_bytes(&s->m, id, &bytes);
     skip = text && bytes > 1 && text[0] == ' ';
     attn_text_visible(text ? text + skip : "", text ? bytes - skip : 0, max_columns, out,
                       LABEL_BYTES, NULL);

@@ -1,4 +1,5 @@
-/* run_view.h - `attn run`: one pass of a decoder over a text, what follows, and which heads read what.
+/* run_view.h - `attn run`: one pass of a decoder over a text, what follows, and which heads read
+ * what.
  */
 #ifndef ATTN_CLI_RUN_VIEW_H
 #define ATTN_CLI_RUN_VIEW_H

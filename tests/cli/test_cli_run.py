@@ -133,6 +133,7 @@ def test_all_scripts(attn):
     assert "\x1b" not in out and "\u202e" not in out.split("Continued")[0]
     view = [line for line in out.split("What \"")[1].splitlines()]
     assert "reads most" in out and max(len(line) for line in view) <= 90  # code points; no line has 80 columns
+    assert "\\xE6" in out and "\ufffd" not in out.split("Likeliest")[0]  # parts of a character show as their bytes
     assert run(attn, "-n", "0", "--no-cut", "--", words)["text"] == words
 
 

@@ -1,0 +1,75 @@
+"""`attn convert`: what it writes is loaded again and gives the same numbers."""
+import json
+import os
+import shutil
+import struct
+import tempfile
+
+import harness
+import models
+
+TINY = os.path.join(os.path.dirname(__file__), "..", "data", "models")
+
+
+def tempfile_folder(function):
+    def with_folder(attn):
+        with tempfile.TemporaryDirectory() as parent:
+            function(attn, parent)
+    return with_folder
+
+
+def header(folder):
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        length, = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(length))
+
+
+def folder_of(name, parent):
+    """A model of the test data in the layout of a folder."""
+    folder = os.path.join(parent, name)
+    os.mkdir(folder)
+    for ending, to in ((".safetensors", "model.safetensors"), (".config.json", "config.json")):
+        shutil.copy(os.path.join(TINY, name + ending), os.path.join(folder, to))
+    return folder
+
+
+@tempfile_folder
+def test_types_and_counts(attn, parent):
+    for name in ("tiny-llama", "tiny-gpt2"):
+        source = folder_of(name, parent)
+        before = json.loads(attn("info", "--json", "--tensors", source)[0])
+        for dtype, word in (("f32", "F32"), ("bf16", "BF16"), ("f16", "F16")):
+            with tempfile.TemporaryDirectory() as target:
+                folder = os.path.join(target, "out")
+                told = json.loads(attn("convert", "--json", "--dtype", dtype, source, folder)[0])
+                written = {k: v for k, v in header(folder).items() if k != "__metadata__"}
+                assert {t["dtype"] for t in written.values()} == {word}
+                assert {k: v["shape"] for k, v in written.items()} == {t["name"]: t["shape"] for t in before["tensors"]}
+                assert told["tensors"] == len(written) and told["dtype"] == dtype and told["has_config"]
+                after = json.loads(attn("info", "--json", folder)[0])
+                for key in ("family", "parameters", "layers", "heads", "d_model", "vocab_size"):
+                    assert after[key] == before[key], key
+
+
+def test_real_encoder_keeps_its_bits(attn):
+    models.need(models.ENCODER)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = os.path.join(parent, "out")
+        attn("convert", models.ENCODER, folder)
+        for text in ("a cup of tea\n", "Die Brücke war gesperrt\n"):
+            assert attn("embed", "--model", folder, stdin=text)[0] == attn("embed", stdin=text)[0]
+
+
+@tempfile_folder
+def test_refusals(attn, parent):
+    source = folder_of("tiny-llama", parent)
+    assert "a model and a folder" in attn("convert", source, code=2)[1]
+    assert "--dtype" in attn("convert", "--dtype", "f8", source, "x", code=2)[1]
+    assert "no model" in attn("convert", "/nowhere/m.gguf", "x", code=3)[1]
+    assert "/nowhere" in attn("convert", source, "/nowhere/deep/out", code=1)[1]
+    size = os.path.getsize(os.path.join(source, "model.safetensors"))
+    assert attn("convert", source, source, code=1)[1]
+    assert os.path.getsize(os.path.join(source, "model.safetensors")) == size
+
+
+harness.run(globals())

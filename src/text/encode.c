@@ -214,10 +214,11 @@ attn_status attn_tokenizer_encode(const attn_tokenizer *tokenizer, const char *t
                                   attn_encoding *encoding)
 {
     attn_text_clear_error();
+    if (encoding)
+        encoding->len = 0;
     if (!tokenizer || !encoding || (!text && text_bytes))
         return attn_text_fail(ATTN_ERR_INVALID_ARGUMENT, "%s is NULL",
                               !tokenizer ? "tokenizer" : !encoding ? "encoding" : "text");
-    encoding->len = 0;
     encoding->has_chars = false;
     encoding->tokenizer = tokenizer;
     attn_encode_options wanted;

@@ -1,8 +1,9 @@
 /* tokenizer_arrays.c - tokenizers from the arrays of a GGUF file. */
+#include "text/tokenizer_arrays.h"
+
 #include <string.h>
 
 #include "text/bytelevel.h"
-#include "text/tokenizer_impl.h"
 
 /* How the text is split for each value of tokenizer.ggml.pre (a fact of the format's converters). */
 typedef struct pre_tokenizer {
@@ -59,7 +60,7 @@ static attn_status check_ids(const attn_tokenizer_arrays *arrays)
     return ATTN_OK;
 }
 
-static attn_status add_tokens(attn_tokenizer *tokenizer, const attn_tokenizer_arrays *arrays)
+static attn_status add_tokens(attn_tokenizer *tokenizer, const attn_tokenizer_arrays *arrays, attn_strbuf *spelling)
 {
     for (int64_t i = 0; i < arrays->n_tokens; i++) {
         const attn_text *token = &arrays->tokens[i];
@@ -67,7 +68,12 @@ static attn_status add_tokens(attn_tokenizer *tokenizer, const attn_tokenizer_ar
             return attn_text_fail(ATTN_ERR_INVALID_ARGUMENT, "arrays.tokens[%lld].data is NULL", (long long)i);
         if (attn_utf8_valid_prefix(token->data, token->size) != token->size)
             return attn_text_fail(ATTN_ERR_FORMAT, "arrays.tokens[%lld] is not UTF-8", (long long)i);
-        ATTN_TEXT_TRY(attn_vocab_add(&tokenizer->vocab, token->data, token->size, (int32_t)i, NULL));
+        attn_text spelled = *token;
+        if (arrays->model == ATTN_TOKENIZER_WORDPIECE) {
+            ATTN_TEXT_TRY(attn_arrays_bert_spelling(token, arrays->token_types ? arrays->token_types[i] : 1, spelling));
+            spelled = (attn_text){spelling->data, spelling->len};
+        }
+        ATTN_TEXT_TRY(attn_vocab_add(&tokenizer->vocab, spelled.data, spelled.size, (int32_t)i, NULL));
     }
     for (int64_t i = 0; arrays->token_types && i < arrays->n_tokens; i++) {
         int32_t type = arrays->token_types[i];
@@ -75,6 +81,8 @@ static attn_status add_tokens(attn_tokenizer *tokenizer, const attn_tokenizer_ar
             continue;
         attn_added_token added = {.entry = (int32_t)i, .special = type == 3};
         ATTN_TEXT_TRY(attn_added_add(tokenizer, &added));
+        if (added.special && arrays->model == ATTN_TOKENIZER_SPM)
+            tokenizer->vocab.entries[i].flags |= ATTN_TOKEN_OUTSIDE;
     }
     return ATTN_OK;
 }
@@ -141,23 +149,46 @@ static attn_status add_template(attn_tokenizer *tokenizer, int32_t front, int32_
     return ATTN_OK;
 }
 
-static attn_status build(attn_tokenizer *tokenizer, const attn_tokenizer_arrays *arrays)
+static attn_status build_byte_bpe(attn_tokenizer *tokenizer, const attn_tokenizer_arrays *arrays)
 {
     const pre_tokenizer *pre = find_pre(arrays->pre);
-    if (arrays->model != ATTN_TOKENIZER_BYTE_BPE)
-        return attn_text_fail(ATTN_ERR_UNSUPPORTED, "arrays.model is %d", (int)arrays->model);
     if (!pre)
         return attn_text_fail(ATTN_ERR_UNSUPPORTED, "arrays.pre is \"%.80s\", which is not known", arrays->pre);
-    ATTN_TEXT_TRY(add_tokens(tokenizer, arrays));
     tokenizer->model = ATTN_MODEL_BPE;
     tokenizer->bpe.ignore_merges = pre->ignore_merges;
     ATTN_TEXT_TRY(add_merges(tokenizer, arrays));
-    ATTN_TEXT_TRY(add_byte_level_steps(tokenizer, pre));
+    return add_byte_level_steps(tokenizer, pre);
+}
+
+static attn_status build_model(attn_tokenizer *tokenizer, const attn_tokenizer_arrays *arrays)
+{
+    switch (arrays->model) {
+    case ATTN_TOKENIZER_BYTE_BPE:
+        return build_byte_bpe(tokenizer, arrays);
+    case ATTN_TOKENIZER_SPM:
+        return attn_arrays_spm(tokenizer, arrays);
+    case ATTN_TOKENIZER_WORDPIECE:
+        return attn_arrays_wordpiece(tokenizer, arrays);
+    default:
+        return attn_text_fail(ATTN_ERR_UNSUPPORTED, "arrays.model is %d", (int)arrays->model);
+    }
+}
+
+static attn_status build(attn_tokenizer *tokenizer, const attn_tokenizer_arrays *arrays)
+{
+    attn_strbuf spelling = {0};
+    attn_status status = add_tokens(tokenizer, arrays, &spelling);
+    attn_strbuf_free(&spelling);
+    ATTN_TEXT_TRY(status);
+    ATTN_TEXT_TRY(build_model(tokenizer, arrays));
     const int32_t ids[7] = {arrays->bos_id, arrays->eos_id, arrays->unk_id, arrays->pad_id,
                             arrays->sep_id, arrays->cls_id, arrays->mask_id};
     memcpy(tokenizer->special_ids, ids, sizeof ids);
-    ATTN_TEXT_TRY(add_template(tokenizer, arrays->add_bos ? arrays->bos_id : -1, arrays->add_eos ? arrays->eos_id : -1,
-                               true, 0));
+    if (arrays->model == ATTN_TOKENIZER_WORDPIECE)
+        ATTN_TEXT_TRY(add_template(tokenizer, arrays->cls_id, arrays->sep_id, false, 1));
+    else
+        ATTN_TEXT_TRY(add_template(tokenizer, arrays->add_bos ? arrays->bos_id : -1,
+                                   arrays->add_eos ? arrays->eos_id : -1, true, 0));
     return attn_tokenizer_finish(tokenizer);
 }
 

@@ -72,7 +72,7 @@ static void test_logits(void **state)
         json_t *json = golden(names[f]);
         const int64_t n = int_array(json, "ids", ids, 512), n_top = int_array(json, "top_ids", top, 64);
         float *logits = malloc((size_t)(n * info.vocab_size) * sizeof *logits);
-        attn_session *session = session_of(1, 0);
+        attn_session *session = session_of(1, 1);
         attn_forward_args args;
         ATTN_ARGS_INIT(&args);
         args.tokens = ids;
@@ -130,7 +130,7 @@ static void test_attention_rows(void **state)
             rows[r].head = r % info.n_heads;
             rows[r].query = -1;
         }
-        attn_session *session = session_of(1, 0);
+        attn_session *session = session_of(1, 1);
         attn_forward_args args;
         ATTN_ARGS_INIT(&args);
         args.tokens = ids;
@@ -170,7 +170,7 @@ static void test_greedy(void **state)
         json_t *json = golden(names[f]);
         int64_t n = int_array(json, "ids", ids, 512);
         const int64_t n_greedy = int_array(json, "greedy_ids", greedy, 64);
-        attn_session *session = session_of(1, 0);
+        attn_session *session = session_of(1, 1);
         attn_forward_args args;
         ATTN_ARGS_INIT(&args);
         args.tokens = ids;

@@ -99,7 +99,7 @@ static attn_cview world_floats(world *w, int32_t dtype, int64_t a, int64_t b, in
     return v;
 }
 
-static attn_cview world_bools(world *w, int64_t a, int64_t b, int64_t c, int64_t d, double chance, bool odd)
+static inline attn_cview world_bools(world *w, int64_t a, int64_t b, int64_t c, int64_t d, double chance, bool odd)
 {
     int64_t shape[4] = {a, b, c, d};
     attn_cview v = world_view(w, ATTN_BOOL, shape, odd);
@@ -109,14 +109,14 @@ static attn_cview world_bools(world *w, int64_t a, int64_t b, int64_t c, int64_t
     return v;
 }
 
-static int64_t *world_ints(world *w, int64_t n)
+static inline int64_t *world_ints(world *w, int64_t n)
 {
     int64_t *x = world_memory(w, (size_t)(n > 0 ? n : 1) * 8);
     memset(x, 0, (size_t)(n > 0 ? n : 1) * 8);
     return x;
 }
 
-static void world_mask(world *w, int64_t batch, int64_t heads, int64_t nq, int64_t nk, bool packed, bool odd)
+static inline void world_mask(world *w, int64_t batch, int64_t heads, int64_t nq, int64_t nk, bool packed, bool odd)
 {
     rng *r = &w->r;
     attn_sdpa_args *a = &w->args;
@@ -186,7 +186,7 @@ static void world_mask(world *w, int64_t batch, int64_t heads, int64_t nq, int64
 }
 
 /* Paged, or a ring: where they may be. The ring keeps all keys or the window excludes the lost ones. */
-static void world_layout(world *w, int64_t batch, int64_t kv, int64_t nk, int64_t d, int64_t dv, int32_t dtype)
+static inline void world_layout(world *w, int64_t batch, int64_t kv, int64_t nk, int64_t d, int64_t dv, int32_t dtype)
 {
     rng *r = &w->r;
     attn_sdpa_args *a = &w->args;
@@ -211,7 +211,7 @@ static void world_layout(world *w, int64_t batch, int64_t kv, int64_t nk, int64_
 }
 
 /* nq queries and nk keys; options by chance. */
-static void world_make(world *w, uint64_t seed, int64_t max_q, int64_t max_k, int64_t max_dim)
+static inline void world_make(world *w, uint64_t seed, int64_t max_q, int64_t max_k, int64_t max_dim)
 {
     memset(w, 0, sizeof *w);
     w->r.state = seed;

@@ -34,9 +34,10 @@ void attn_fwd_plan_make(const attn_problem *p, const attn_fwd_kernel *kernel, at
     plan->kernel = kernel;
     plan->tile_rows = tile;
     rows = rows > 0 ? rows : 1;
-    plan->strip_rows = round_up(ATTN_FWD_STRIP_ROWS, tile);
-    if (plan->strip_rows > round_up(rows, tile))
-        plan->strip_rows = round_up(rows, tile);
+    int64_t most = ATTN_FWD_STRIP_FLOATS / (p->head_dim + p->value_dim + 1);
+    most = most < ATTN_FWD_STRIP_LEAST ? ATTN_FWD_STRIP_LEAST : most > ATTN_FWD_STRIP_MOST ? ATTN_FWD_STRIP_MOST : most;
+    int64_t strips = (rows + most - 1) / most; /* as equal as whole tiles allow */
+    plan->strip_rows = round_up((rows + strips - 1) / strips, tile);
     /* enough tasks for many threads where rows are few: by shape, so that the cut is the same on every machine */
     while (plan->strip_rows > 2 * tile && (rows / plan->strip_rows + 1) * p->n_entries * p->n_kv_heads < 16)
         plan->strip_rows = round_up(plan->strip_rows / 2, tile);

@@ -14,8 +14,10 @@
 #include "kernels/sdpa/problem.h"
 
 /* Measured in docs/performance.md. */
-#define ATTN_FWD_STRIP_ROWS 192
-#define ATTN_FWD_KEY_BLOCK 192
+#define ATTN_FWD_STRIP_FLOATS 49152 /* packed queries and outputs of a strip: 192 KB of the second-level cache */
+#define ATTN_FWD_STRIP_LEAST 96
+#define ATTN_FWD_STRIP_MOST 384
+#define ATTN_FWD_KEY_BLOCK 128
 #define ATTN_FWD_ROW_FLOATS 8 /* per row of a strip: maximum, sum, and the range of keys as two int64 */
 
 typedef struct attn_fwd_plan attn_fwd_plan;

@@ -1,0 +1,348 @@
+/* What the forward pass promises besides its numbers: the same bits for any number of threads, alone or in a batch, in chunks
+ * or at once, paged or plain; no allocation where a workspace is given; every allocation may fail; hard scores. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "core/cpu.h"
+#include "fwd_world.h"
+
+static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
+#define N_LEVELS ((int)(sizeof levels / sizeof *levels))
+
+static attn_ctx *make_ctx(int32_t isa, int32_t threads)
+{
+    attn_ctx_options options;
+    attn_ctx *ctx;
+    ATTN_ARGS_INIT(&options);
+    options.max_isa = isa;
+    options.n_threads = threads;
+    return attn_cpu_has_isa(isa) && attn_ctx_create(&options, &ctx) == ATTN_OK ? ctx : NULL;
+}
+
+/* A plain f32 problem: arrays from one seed. */
+typedef struct plain {
+    world w;
+    int64_t batch, heads, kv, nq, nk, d;
+} plain;
+
+static void plain_make(plain *x, uint64_t seed, int64_t batch, int64_t heads, int64_t kv, int64_t nq, int64_t nk, int64_t d)
+{
+    memset(x, 0, sizeof *x);
+    x->w.r.state = seed;
+    x->batch = batch, x->heads = heads, x->kv = kv, x->nq = nq, x->nk = nk, x->d = d;
+    attn_sdpa_args *a = &x->w.args;
+    ATTN_ARGS_INIT(a);
+    a->query = world_floats(&x->w, ATTN_F32, batch, heads, nq, d, 1, false);
+    a->key = world_floats(&x->w, ATTN_F32, batch, kv, nk, d, 1, false);
+    a->value = world_floats(&x->w, ATTN_F32, batch, kv, nk, d, 1, false);
+    size_t n = (size_t)(batch * heads * nq);
+    a->out = attn_view_of(world_memory(&x->w, n * (size_t)d * 4), ATTN_F32, batch, heads, nq, d);
+    a->lse = world_memory(&x->w, n * 4);
+}
+
+static size_t out_bytes(const plain *x)
+{
+    return (size_t)(x->batch * x->heads * x->nq * x->d) * 4;
+}
+
+/* Results of a call, moved out of the arrays, which are then NaN again. */
+static float *take_results(plain *x)
+{
+    size_t bytes = out_bytes(x), rows = (size_t)(x->batch * x->heads * x->nq) * 4;
+    char *copy = malloc(bytes + rows);
+    memcpy(copy, x->w.args.out.data, bytes);
+    memcpy(copy + bytes, x->w.args.lse, rows);
+    memset(x->w.args.out.data, 0xff, bytes);
+    memset(x->w.args.lse, 0xff, rows);
+    return (float *)(void *)copy;
+}
+
+static void threads_leave_no_trace(void **state)
+{
+    (void)state;
+    for (int n = 0; n < N_LEVELS; n++) {
+        static const int32_t threads[] = {1, 2, 3, 8};
+        float *first = NULL;
+        plain x;
+        plain_make(&x, 5, 2, 4, 2, 150, 150, 40);
+        x.w.args.mask.flags = ATTN_MASK_CAUSAL;
+        for (int t = 0; t < 4; t++) {
+            attn_ctx *ctx = make_ctx(levels[n], threads[t]);
+            if (!ctx)
+                break;
+            assert_int_equal(attn_sdpa_forward(ctx, &x.w.args, NULL, 0), ATTN_OK);
+            float *now = take_results(&x);
+            if (first)
+                assert_memory_equal(first, now, out_bytes(&x) + (size_t)(x.batch * x.heads * x.nq) * 4);
+            else
+                first = now;
+            if (now != first)
+                free(now);
+            attn_ctx_destroy(ctx);
+        }
+        free(first);
+        world_free(&x.w);
+    }
+}
+
+static void alone_as_in_a_batch(void **state)
+{
+    (void)state;
+    for (int n = 0; n < N_LEVELS; n++) {
+        attn_ctx *ctx = make_ctx(levels[n], 2);
+        plain x;
+        if (!ctx)
+            continue;
+        plain_make(&x, 6, 3, 2, 1, 90, 333, 24);
+        attn_sdpa_args *a = &x.w.args, one = *a;
+        int64_t kv_len[3] = {333, 17, 250}, out_step = x.heads * x.nq * x.d;
+        a->mask.kv_len = kv_len;
+        assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
+        float *all = take_results(&x);
+        one.query.shape[0] = one.key.shape[0] = one.value.shape[0] = one.out.shape[0] = 1;
+        for (int64_t b = 0; b < 3; b++) {
+            one.query.data = (const float *)a->query.data + b * a->query.stride[0];
+            one.key.data = (const float *)a->key.data + b * a->key.stride[0];
+            one.value.data = (const float *)a->value.data + b * a->value.stride[0];
+            one.mask.kv_len = kv_len + b;
+            assert_int_equal(attn_sdpa_forward(ctx, &one, NULL, 0), ATTN_OK);
+            assert_memory_equal(one.out.data, all + b * out_step, (size_t)out_step * 4);
+        }
+        free(all);
+        world_free(&x.w);
+        attn_ctx_destroy(ctx);
+    }
+}
+
+/* Chunks of a causal prefill with a window, each with its offset, against all queries at once. */
+static void chunks_as_one_shot(void **state)
+{
+    (void)state;
+    for (int n = 0; n < N_LEVELS; n++) {
+        attn_ctx *ctx = make_ctx(levels[n], 1);
+        plain x;
+        if (!ctx)
+            continue;
+        plain_make(&x, 7, 1, 2, 2, 400, 400, 20);
+        attn_sdpa_args *a = &x.w.args;
+        a->mask.flags = ATTN_MASK_CAUSAL | ATTN_MASK_WINDOW | ATTN_MASK_OFFSET;
+        a->mask.left = 210;
+        assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
+        float *all = take_results(&x);
+        static const int64_t cut[] = {0, 37, 100, 121, 290, 400};
+        for (int c = 0; c < 5; c++) {
+            attn_sdpa_args part = *a;
+            part.query.data = (const float *)a->query.data + cut[c] * x.d;
+            part.out.data = (float *)a->out.data + cut[c] * x.d;
+            part.query.shape[2] = part.out.shape[2] = cut[c + 1] - cut[c];
+            part.key.shape[2] = part.value.shape[2] = cut[c + 1]; /* the future is not there yet */
+            part.mask.query_offset = cut[c];
+            part.lse = NULL;
+            assert_int_equal(attn_sdpa_forward(ctx, &part, NULL, 0), ATTN_OK);
+        }
+        assert_memory_equal(a->out.data, all, out_bytes(&x));
+        free(all);
+        world_free(&x.w);
+        attn_ctx_destroy(ctx);
+    }
+}
+
+static void paged_as_plain(void **state)
+{
+    (void)state;
+    for (int n = 0; n < N_LEVELS; n++) {
+        attn_ctx *ctx = make_ctx(levels[n], 2);
+        plain x;
+        if (!ctx)
+            continue;
+        plain_make(&x, 8, 1, 2, 1, 60, 301, 33);
+        attn_sdpa_args *a = &x.w.args, paged = *a;
+        assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
+        float *plainly = take_results(&x);
+        enum { SIZE = 16, BLOCKS = 19 };
+        int32_t table[BLOCKS];
+        float *k = world_memory(&x.w, BLOCKS * SIZE * 33 * 4), *v = world_memory(&x.w, BLOCKS * SIZE * 33 * 4);
+        for (int b = 0; b < BLOCKS; b++) { /* 7 is coprime to 19: a permutation */
+            table[b] = b * 7 % BLOCKS;
+            int64_t rows = x.nk - b * SIZE < SIZE ? x.nk - b * SIZE : SIZE;
+            memcpy(k + table[b] * SIZE * 33, (const float *)a->key.data + b * SIZE * 33, (size_t)(rows * 33) * 4);
+            memcpy(v + table[b] * SIZE * 33, (const float *)a->value.data + b * SIZE * 33, (size_t)(rows * 33) * 4);
+        }
+        paged.key = attn_cview_of(k, ATTN_F32, BLOCKS, 1, SIZE, 33);
+        paged.value = attn_cview_of(v, ATTN_F32, BLOCKS, 1, SIZE, 33);
+        paged.layout.block_table = table;
+        paged.layout.block_table_stride = BLOCKS;
+        paged.layout.seq_kv = x.nk;
+        assert_int_equal(attn_sdpa_forward(ctx, &paged, NULL, 0), ATTN_OK);
+        assert_memory_equal(a->out.data, plainly, out_bytes(&x));
+        free(plainly);
+        world_free(&x.w);
+        attn_ctx_destroy(ctx);
+    }
+}
+
+/* An allocator that counts, and fails at one call. */
+typedef struct counter {
+    int64_t calls, fail_at, live;
+} counter;
+
+static void *count_allocate(void *user, size_t bytes, size_t alignment)
+{
+    counter *c = user;
+    void *memory = NULL;
+    if (++c->calls == c->fail_at || posix_memalign(&memory, alignment < sizeof(void *) ? sizeof(void *) : alignment, bytes))
+        return NULL;
+    c->live++;
+    return memory;
+}
+
+static void count_release(void *user, void *pointer)
+{
+    counter *c = user;
+    c->live -= pointer != NULL;
+    free(pointer);
+}
+
+static void memory_is_asked_for_once(void **state)
+{
+    (void)state;
+    plain x;
+    plain_make(&x, 9, 2, 4, 2, 130, 200, 32);
+    bool done = false;
+    for (int64_t fail_at = 1; !done; fail_at++) {
+        counter c = {0, fail_at, 0};
+        attn_allocator allocator = {&c, count_allocate, count_release};
+        attn_ctx_options options;
+        attn_ctx *ctx;
+        ATTN_ARGS_INIT(&options);
+        options.allocator = &allocator;
+        options.n_threads = 2;
+        attn_status status = attn_ctx_create(&options, &ctx);
+        if (status == ATTN_OK) {
+            status = attn_sdpa_forward(ctx, &x.w.args, NULL, 0);
+            if (status == ATTN_ERR_OUT_OF_MEMORY) { /* outputs untouched: still NaN */
+                assert_true(isnan(((const float *)x.w.args.out.data)[0]) && isnan(((const float *)x.w.args.lse)[0]));
+                assert_true(strlen(attn_ctx_error(ctx)) > 0);
+            }
+            done = status == ATTN_OK;
+            attn_ctx_destroy(ctx);
+        }
+        assert_true(done || status == ATTN_ERR_OUT_OF_MEMORY);
+        assert_int_equal(c.live, 0);
+    }
+    counter c = {0, 0, 0};
+    attn_allocator allocator = {&c, count_allocate, count_release};
+    attn_ctx_options options;
+    attn_ctx *ctx;
+    size_t bytes;
+    ATTN_ARGS_INIT(&options);
+    options.allocator = &allocator;
+    options.n_threads = 2;
+    assert_int_equal(attn_ctx_create(&options, &ctx), ATTN_OK);
+    assert_int_equal(attn_sdpa_workspace(ctx, &x.w.args, &bytes), ATTN_OK);
+    char *workspace = NULL;
+    assert_int_equal(posix_memalign((void **)&workspace, 64, bytes + 64), 0);
+    memset(workspace + bytes, 0x5a, 64);
+    int64_t before = c.calls;
+    assert_int_equal(attn_sdpa_forward(ctx, &x.w.args, workspace, bytes), ATTN_OK);
+    assert_int_equal(c.calls, before);
+    for (int k = 0; k < 64; k++)
+        assert_int_equal(workspace[bytes + (size_t)k], 0x5a);
+    free(workspace);
+    attn_ctx_destroy(ctx);
+    world_free(&x.w);
+}
+
+/* Scores that are hard on a softmax, against the reference within the bound of fwd_world.h. */
+static void set_all(const attn_cview *v, float x)
+{
+    for (int64_t n = 0; n < v->shape[0] * v->shape[1] * v->shape[2] * v->shape[3]; n++)
+        ((float *)world_data(v))[n] = x;
+}
+
+static void hard_scores(void **state)
+{
+    (void)state;
+    enum { HUGE_SCORES, ALL_EQUAL, ONE_GIANT, SUBNORMAL, SINK_HIGH, SINK_LOW, BIAS_LOWEST, N_KINDS };
+    for (int n = 0; n < N_LEVELS; n++) {
+        attn_ctx *ctx = make_ctx(levels[n], 1);
+        for (int kind = 0; ctx && kind < N_KINDS; kind++) {
+            plain x;
+            attn_problem p;
+            float sinks[2] = {kind == SINK_HIGH ? 100.0f : -100.0f, 0.5f};
+            plain_make(&x, (uint64_t)(20 + kind), 1, 2, 1, 50, 300, 16);
+            attn_sdpa_args *a = &x.w.args;
+            float *q = world_data(&a->query), *k = world_data(&a->key);
+            if (kind == HUGE_SCORES)
+                a->scale = 2500; /* scores of about 1e4, both signs */
+            if (kind == ALL_EQUAL)
+                set_all(&a->query, 3), set_all(&a->key, 1);
+            if (kind == ONE_GIANT)
+                for (int64_t d = 0; d < 16; d++)
+                    k[141 * 16 + d] = 1e6f * q[7 * 16 + d];
+            if (kind == SUBNORMAL) {
+                set_all(&a->query, 0x1p-80f);
+                for (int64_t m = 0; m < 300 * 16; m++)
+                    k[m] *= 0x1p-60f, ((float *)world_data(&a->value))[m] *= 0x1p-130f;
+            }
+            if (kind == SINK_HIGH || kind == SINK_LOW)
+                a->sinks = sinks;
+            if (kind == BIAS_LOWEST) { /* rows whose keys all have the lowest finite bias: only a number to add */
+                a->mask.bias = world_floats(&x.w, ATTN_F32, 1, 1, 50, 300, 0, false);
+                set_all(&a->mask.bias, -3.4028235e38f);
+            }
+            assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
+            assert_int_equal(attn_sdpa_validate(ctx, a, ATTN_NEED_ALL, &p), ATTN_OK);
+            const char *wrong = world_wrong(&p);
+            if (wrong)
+                world_print(&p, (uint64_t)kind, attn_ctx_isa(ctx), wrong);
+            assert_null(wrong);
+            if (kind == BIAS_LOWEST) /* the bound is idle at such a size: equal weights give the mean of the values */
+                for (int64_t d = 0; d < 16; d++) {
+                    double mean = 0, size = 0;
+                    for (int64_t j = 0; j < 300; j++) {
+                        double v = attn_cview_at(&a->value, 0, 0, j, d);
+                        mean += v / 300;
+                        size += fabs(v) / 300;
+                    }
+                    assert_true(fabs((double)((const float *)a->out.data)[d] - mean) <= 2 * 324 * 0x1p-24 * size);
+                }
+            world_free(&x.w);
+        }
+        attn_ctx_destroy(ctx);
+    }
+}
+
+static void plan_is_described(void **state)
+{
+    (void)state;
+    attn_ctx *ctx = make_ctx(ATTN_ISA_SCALAR, 2);
+    plain x;
+    plain_make(&x, 30, 1, 2, 1, 500, 500, 16);
+    attn_sdpa_plan plan;
+    size_t bytes;
+    ATTN_ARGS_INIT(&plan);
+    assert_int_equal(attn_sdpa_describe(ctx, &x.w.args, &plan), ATTN_OK);
+    assert_int_equal(attn_sdpa_workspace(ctx, &x.w.args, &bytes), ATTN_OK);
+    assert_string_equal(plan.isa, "scalar");
+    assert_string_equal(plan.kernel, "queries in lanes");
+    assert_int_equal(plan.workspace_bytes, bytes);
+    assert_int_equal(plan.n_tasks, (1000 + plan.query_block - 1) / plan.query_block);
+    assert_int_equal(plan.query_block % plan.tile_rows, 0);
+    assert_true(plan.n_threads == 2 && plan.n_splits == 1 && plan.key_block % plan.tile_keys == 0);
+    world_free(&x.w);
+    attn_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_leave_no_trace), cmocka_unit_test(alone_as_in_a_batch), cmocka_unit_test(chunks_as_one_shot),
+        cmocka_unit_test(paged_as_plain),         cmocka_unit_test(memory_is_asked_for_once), cmocka_unit_test(hard_scores),
+        cmocka_unit_test(plan_is_described),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -334,6 +334,13 @@ static void plan_is_described(void **state)
     assert_int_equal(plan.query_block % plan.tile_rows, 0);
     assert_true(plan.n_threads == 2 && plan.n_splits == 1 && plan.key_block % plan.tile_keys == 0);
     world_free(&x.w);
+    plain_make(&x, 31, 2, 2, 1, 1, 5000, 16); /* one query over many keys */
+    assert_int_equal(attn_sdpa_describe(ctx, &x.w.args, &plan), ATTN_OK);
+    assert_int_equal(attn_sdpa_workspace(ctx, &x.w.args, &bytes), ATTN_OK);
+    assert_int_equal(plan.workspace_bytes, bytes);
+    assert_string_equal(plan.kernel, "keys read once");
+    assert_true(plan.n_splits > 1 && plan.n_tasks == 2 * plan.n_splits && plan.query_block == 2);
+    world_free(&x.w);
     attn_ctx_destroy(ctx);
 }
 

@@ -275,6 +275,13 @@ static void decode_task(void *arg, int64_t task, int32_t worker)
     finish_unit(job, unit, &t);
 }
 
+static int32_t workers_of(const attn_ctx *ctx, const decode_job *job)
+{
+    const attn_problem *p = job->problem;
+    double work = (double)job->n_units * (double)job->block_rows * (double)p->seq_kv * (double)(p->head_dim + p->value_dim);
+    return attn_ctx_workers(ctx, job->n_units * job->n_splits, work);
+}
+
 void attn_decode_run(attn_ctx *ctx, const attn_problem *p, void *scratch)
 {
     decode_job job;
@@ -284,7 +291,19 @@ void attn_decode_run(attn_ctx *ctx, const attn_problem *p, void *scratch)
     job.workers = (char *)scratch + job.counter_bytes + job.partial_bytes;
     for (int64_t n = 0; n < job.n_units && job.n_splits > 1; n++)
         atomic_init(&job.counter[n], 0);
-    int64_t n_tasks = job.n_units * job.n_splits;
-    double work = (double)job.n_units * (double)job.block_rows * (double)p->seq_kv * (double)(p->head_dim + p->value_dim);
-    attn_ctx_for(ctx, n_tasks, attn_ctx_workers(ctx, n_tasks, work), decode_task, &job);
+    attn_ctx_for(ctx, job.n_units * job.n_splits, workers_of(ctx, &job), decode_task, &job);
+}
+
+void attn_decode_describe(const attn_ctx *ctx, const attn_problem *p, attn_sdpa_plan *plan)
+{
+    decode_job job;
+    plan_job(ctx, p, &job);
+    plan->kernel = "keys read once";
+    plan->tile_rows = smaller(ATTN_DECODE_TILE, job.stack_rows);
+    plan->tile_keys = 1;
+    plan->query_block = smaller(job.block_rows, job.stack_rows);
+    plan->key_block = ATTN_DECODE_CHUNK;
+    plan->n_tasks = job.n_units * job.n_splits;
+    plan->n_splits = job.n_splits;
+    plan->n_threads = workers_of(ctx, &job);
 }

@@ -23,6 +23,9 @@ bool attn_decode_suits(const attn_problem *p);
 /* Bytes of 64-byte aligned scratch, by extents and context alone. */
 size_t attn_decode_scratch(const attn_ctx *ctx, const attn_problem *p);
 
+/* The part of a plan that this dataflow decides, where it takes every entry. */
+void attn_decode_describe(const attn_ctx *ctx, const attn_problem *p, attn_sdpa_plan *plan);
+
 /* Writes out and lse of the taken entries' rows (those below q_len). Where p->shared_keys is set, the rows of all entries
  * are stacked, so that the keys are read once. */
 void attn_decode_run(attn_ctx *ctx, const attn_problem *p, void *scratch);

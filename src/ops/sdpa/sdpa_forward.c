@@ -202,14 +202,18 @@ attn_status attn_sdpa_describe(attn_ctx *ctx, const attn_sdpa_args *args, attn_s
     plan_tasks(ctx, &job);
     ATTN_ARGS_INIT(&filled);
     filled.isa = attn_isa_name(ctx->isa);
-    filled.kernel = job.strips ? "queries in lanes" : "reference";
-    filled.tile_rows = job.strips ? job.plan.tile_rows : 1;
-    filled.tile_keys = job.strips ? job.plan.kernel->keys : 1;
-    filled.query_block = job.strips ? job.plan.strip_rows : p.seq_q;
-    filled.key_block = job.strips ? job.plan.key_block : p.seq_kv;
-    filled.n_tasks = job.n_tasks;
     filled.n_splits = 1;
-    filled.n_threads = job.n_workers;
+    if (job.scratch_bytes == 0) {
+        attn_decode_describe(ctx, &p, &filled);
+    } else { /* entries of few rows in a mixed batch go the decode way first; this is what the others do */
+        filled.kernel = job.strips ? "queries in lanes" : "reference";
+        filled.tile_rows = job.strips ? job.plan.tile_rows : 1;
+        filled.tile_keys = job.strips ? job.plan.kernel->keys : 1;
+        filled.query_block = job.strips ? job.plan.strip_rows : p.seq_q;
+        filled.key_block = job.strips ? job.plan.key_block : p.seq_kv;
+        filled.n_tasks = job.n_tasks;
+        filled.n_threads = job.n_workers;
+    }
     filled.workspace_bytes = job.workspace_bytes;
     filled.struct_size = size;
     memcpy(plan, &filled, size < sizeof filled ? size : sizeof filled);

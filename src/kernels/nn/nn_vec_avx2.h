@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #define V_N 8
+#define NN_INLINE ATTN_INLINE
 #define NN_MR 6 /* 6 rows x 2 vectors: 12 accumulators of 16 registers */
 
 typedef __m256 v_f32;

@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #define V_N 16
+#define NN_INLINE ATTN_INLINE
 #define NN_MR 12 /* 12 rows x 2 vectors: 24 accumulators of 32 registers */
 
 typedef __m512 v_f32;

@@ -6,6 +6,8 @@
 
 #define V_N 8
 #define NN_MR 2
+#define NN_PLAIN 1
+#define NN_INLINE static /* not forced: struct vectors inlined everywhere take minutes to compile under sanitizers */
 
 typedef struct v_f32 {
     float lane[V_N];

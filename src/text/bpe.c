@@ -76,8 +76,8 @@ attn_status attn_bpe_prepare_raw(attn_bpe *bpe, const attn_vocab *vocab)
         char spelled[4];
         size_t size = attn_utf8_put(attn_bytelevel_point((unsigned char)byte), spelled);
         bpe->byte_entry[byte] = attn_vocab_find_model(vocab, spelled, size);
-        if (bpe->byte_entry[byte] < 0)
-            return ATTN_OK;
+        bool in_utf8 = byte != 0xc0 && byte != 0xc1 && byte < 0xf5;
+        bpe->raw_gaps |= bpe->byte_entry[byte] < 0 && in_utf8;
     }
     bpe->raw = true;
     attn_status status = ATTN_OK;
@@ -281,16 +281,26 @@ static attn_status merge_long(const attn_bpe *bpe, attn_bpe_scratch *scratch, at
     return ATTN_OK;
 }
 
-attn_status attn_bpe_encode(const attn_bpe *bpe, const attn_vocab *vocab, attn_bpe_scratch *scratch,
+bool attn_bpe_has_bytes(const attn_bpe *bpe, const char *text, size_t len)
+{
+    if (!bpe->raw_gaps)
+        return true;
+    for (size_t i = 0; i < len; i++)
+        if (bpe->byte_entry[(unsigned char)text[i]] < 0)
+            return false;
+    return true;
+}
+
+attn_status attn_bpe_encode(const attn_bpe *bpe, const attn_vocab *vocab, attn_bpe_scratch *scratch, bool raw,
                             const char *piece, size_t len, attn_symbols *out)
 {
     if (bpe->ignore_merges) {
-        int32_t whole = bpe->raw ? attn_strmap_get(&bpe->raw_pieces, piece, len) : attn_vocab_find_model(vocab, piece, len);
+        int32_t whole = raw ? attn_strmap_get(&bpe->raw_pieces, piece, len) : attn_vocab_find_model(vocab, piece, len);
         if (whole >= 0)
             return attn_symbols_add(out, whole, len);
     }
     size_t first = out->len;
-    if (bpe->raw) {
+    if (raw) {
         ATTN_TEXT_TRY(attn_grow(&out->data, &out->cap, first + len, sizeof *out->data));
         for (size_t i = 0; i < len; i++)
             out->data[first + i] = (attn_symbol){bpe->byte_entry[(unsigned char)piece[i]], 1};

@@ -11,8 +11,9 @@ enum { /* entries of the unknown token that are none */
 
 typedef struct attn_bpe {
     attn_pairmap merges;  /* left entry << 32 | right entry -> rank << 32 | entry of the result */
-    bool raw;             /* pieces are plain bytes of a byte-level vocabulary whose 256 bytes are all there */
-    int32_t byte_entry[256];     /* raw: the entry of each byte */
+    bool raw;             /* pieces may be plain bytes of a byte-level vocabulary */
+    bool raw_gaps;        /* and it lacks a byte that UTF-8 can have: text with one must be spelled out */
+    int32_t byte_entry[256];     /* raw: the entry of each byte, -1: none */
     int32_t fallback_entry[256]; /* the entry of "<0xHH>", -1: none */
     attn_strmap raw_pieces;      /* raw and ignore_merges: plain bytes -> entry */
     bool ignore_merges;          /* a piece that is in the vocabulary as a whole is that token */
@@ -54,9 +55,12 @@ attn_status attn_bpe_prepare_raw(attn_bpe *bpe, const attn_vocab *vocab);
 void attn_bpe_prepare_fallback(attn_bpe *bpe, const attn_vocab *vocab);
 
 /* Splits a piece into tokens, appended to out: first its characters (or bytes), then, as long as there is one, the merge of
- * lowest rank, leftmost first. Time n log n in the length n of the piece. */
-attn_status attn_bpe_encode(const attn_bpe *bpe, const attn_vocab *vocab, attn_bpe_scratch *scratch,
+ * lowest rank, leftmost first. raw: the piece is plain bytes, all of which have entries. Time n log n in the length n of the piece. */
+attn_status attn_bpe_encode(const attn_bpe *bpe, const attn_vocab *vocab, attn_bpe_scratch *scratch, bool raw,
                             const char *piece, size_t len, attn_symbols *out);
+
+/* True when all bytes of a text have entries. */
+bool attn_bpe_has_bytes(const attn_bpe *bpe, const char *text, size_t len);
 
 void attn_bpe_free(attn_bpe *bpe);
 void attn_bpe_scratch_free(attn_bpe_scratch *scratch);

@@ -131,7 +131,9 @@ static attn_status encode_segment(const attn_tokenizer *tokenizer, attn_scratch 
                                      as_text, &scratch->splits));
     else if (scratch->text.len)
         ATTN_TEXT_TRY(attn_splits_add(&scratch->splits, 0, scratch->text.len, -1));
-    bool raw = tokenizer->model == ATTN_MODEL_BPE && tokenizer->bpe.raw;
+    bool raw = tokenizer->model == ATTN_MODEL_BPE && tokenizer->bpe.raw &&
+               attn_bpe_has_bytes(&tokenizer->bpe, scratch->text.data, scratch->text.len);
+    scratch->raw = raw;
     for (size_t i = 0; i < tokenizer->splitters.len; i++)
         ATTN_TEXT_TRY(attn_presplit(&tokenizer->splitters.data[i], scratch, raw));
     if (scratch->text.len > UINT32_MAX)

@@ -26,7 +26,7 @@ static attn_cache_slot *cache_slot(attn_scratch *scratch, const char *piece, siz
     return &scratch->cache[attn_hash_bytes(piece, len) >> (64 - ATTN_CACHE_BITS)];
 }
 
-static void cache_store(attn_cache_slot *slot, const char *piece, size_t len, const attn_symbols *symbols)
+static void cache_store(attn_cache_slot *slot, const char *piece, size_t len, bool raw, const attn_symbols *symbols)
 {
     if (!symbols->len || symbols->len > ATTN_CACHE_TOKENS)
         return;
@@ -34,7 +34,7 @@ static void cache_store(attn_cache_slot *slot, const char *piece, size_t len, co
         if (symbols->data[i].len & ATTN_SYMBOL_STAYS)
             return;
     slot->len = (uint8_t)len;
-    slot->n = (uint8_t)symbols->len;
+    slot->n = (uint8_t)(symbols->len | (raw ? ATTN_CACHE_RAW : 0));
     memcpy(slot->key, piece, len);
     for (size_t i = 0; i < symbols->len; i++) {
         slot->entries[i] = symbols->data[i].entry;
@@ -47,7 +47,8 @@ static attn_status encode_piece(const attn_tokenizer *tokenizer, attn_scratch *s
     scratch->symbols.len = 0;
     switch (tokenizer->model) {
     case ATTN_MODEL_BPE:
-        return attn_bpe_encode(&tokenizer->bpe, &tokenizer->vocab, &scratch->bpe, piece, len, &scratch->symbols);
+        return attn_bpe_encode(&tokenizer->bpe, &tokenizer->vocab, &scratch->bpe, scratch->raw, piece, len,
+                               &scratch->symbols);
     case ATTN_MODEL_WORDPIECE:
         return attn_wordpiece_encode(tokenizer, piece, len, &scratch->symbols);
     case ATTN_MODEL_UNIGRAM:
@@ -77,9 +78,10 @@ attn_status attn_tokenizer_model_encode(const attn_tokenizer *tokenizer, attn_sc
     attn_cache_slot *slot = NULL;
     if (len <= ATTN_CACHE_KEY) {
         slot = cache_slot(scratch, piece, len);
-        if (slot->n && slot->len == len && !memcmp(slot->key, piece, len)) {
-            ATTN_TEXT_TRY(attn_grow(&out->data, &out->cap, out->len + slot->n, sizeof *out->data));
-            for (size_t i = 0; i < slot->n; start += slot->lens[i++])
+        size_t n = slot->n & (ATTN_CACHE_RAW - 1);
+        if (n && (slot->n >= ATTN_CACHE_RAW) == scratch->raw && slot->len == len && !memcmp(slot->key, piece, len)) {
+            ATTN_TEXT_TRY(attn_grow(&out->data, &out->cap, out->len + n, sizeof *out->data));
+            for (size_t i = 0; i < n; start += slot->lens[i++])
                 emit(&scratch->text, slot->entries[i], start, start + slot->lens[i], out);
             return ATTN_OK;
         }
@@ -98,6 +100,6 @@ attn_status attn_tokenizer_model_encode(const attn_tokenizer *tokenizer, attn_sc
         start += stays ? 0 : size;
     }
     if (cached)
-        cache_store(slot, piece, len, symbols);
+        cache_store(slot, piece, len, scratch->raw, symbols);
     return ATTN_OK;
 }

@@ -20,11 +20,12 @@ static uint8_t class_of(uint32_t point)
     return point < 0x300 ? 0 : (uint8_t)utf8proc_get_property((utf8proc_int32_t)point)->combining_class;
 }
 
-static attn_status decompose(const attn_worktext *text, bool compatible, marked_text *out)
+static attn_status decompose(const attn_worktext *text, size_t from, size_t to, bool compatible, marked_text *out)
 {
     utf8proc_int32_t parts[32]; /* the longest compatibility decomposition has 18 */
     utf8proc_option_t options = UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
-    for (size_t at = 0; at < text->len;) {
+    out->len = 0;
+    for (size_t at = from; at < to;) {
         size_t size = attn_utf8_size(text->data[at]);
         uint32_t point = attn_utf8_get(text->data + at, size);
         utf8proc_ssize_t n = 1;
@@ -119,12 +120,35 @@ static void recompose(marked_text *text)
     text->len = len;
 }
 
-static attn_status write_back(const marked_text *marked, attn_worktext *text)
+/* One run of the text, from a character that nothing before can join. */
+static attn_status normalize_run(attn_rewriter *rewriter, size_t to, bool compose, bool compatible, marked_text *marked)
+{
+    ATTN_TEXT_TRY(decompose(rewriter->text, rewriter->at, to, compatible, marked));
+    ATTN_TEXT_TRY(sort_marks(marked));
+    if (compose)
+        recompose(marked);
+    for (size_t i = 0; i < marked->len; i++)
+        ATTN_TEXT_TRY(attn_rewrite_put(rewriter, marked->data[i].point, marked->data[i].change));
+    return ATTN_OK;
+}
+
+/* ASCII is copied, but for the last character before others, which marks may join. */
+static attn_status normalize_text(attn_worktext *text, bool compose, bool compatible, marked_text *marked)
 {
     attn_rewriter rewriter;
     attn_rewrite_begin(&rewriter, text);
-    for (size_t i = 0; i < marked->len; i++)
-        ATTN_TEXT_TRY(attn_rewrite_put(&rewriter, marked->data[i].point, marked->data[i].change));
+    while (rewriter.at < text->len) {
+        size_t ascii = rewriter.at;
+        while (ascii < text->len && (unsigned char)text->data[ascii] < 0x80)
+            ascii++;
+        size_t end = ascii;
+        while (end < text->len && (unsigned char)text->data[end] >= 0x80)
+            end++;
+        if (end > ascii && ascii > rewriter.at)
+            ascii--;
+        ATTN_TEXT_TRY(attn_rewrite_copy(&rewriter, ascii - rewriter.at));
+        ATTN_TEXT_TRY(normalize_run(&rewriter, end, compose, compatible, marked));
+    }
     attn_rewrite_end(&rewriter);
     return ATTN_OK;
 }
@@ -135,14 +159,7 @@ attn_status attn_normalize_form(attn_scratch *scratch, bool compose, bool compat
     if (attn_utf8_is_ascii(text->data, text->len))
         return ATTN_OK;
     marked_text marked = {0};
-    attn_status status = decompose(text, compatible, &marked);
-    if (status == ATTN_OK)
-        status = sort_marks(&marked);
-    if (status == ATTN_OK) {
-        if (compose)
-            recompose(&marked);
-        status = write_back(&marked, text);
-    }
+    attn_status status = normalize_text(text, compose, compatible, &marked);
     free(marked.data);
     return status;
 }

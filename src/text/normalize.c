@@ -29,8 +29,19 @@ static attn_status map_text(const attn_step *step, attn_worktext *text, char_map
     while (rewriter.at < text->len) {
         const char *from = text->data + rewriter.at;
         size_t size = attn_utf8_size(*from);
-        uint32_t mapped = map(step, attn_utf8_get(from, size));
-        if (mapped == DROP)
+        uint32_t point = attn_utf8_get(from, size), mapped = map(step, point);
+        size_t same = 0; /* bytes of a run of characters that stay */
+        while (mapped == point && rewriter.at + same < text->len) {
+            same += size;
+            if (rewriter.at + same == text->len)
+                break;
+            size = attn_utf8_size(from[same]);
+            point = attn_utf8_get(from + same, size);
+            mapped = map(step, point);
+        }
+        if (same)
+            ATTN_TEXT_TRY(attn_rewrite_copy(&rewriter, same));
+        else if (mapped == DROP)
             rewriter.at += size;
         else
             ATTN_TEXT_TRY(attn_rewrite_put(&rewriter, mapped, 0));
@@ -101,22 +112,36 @@ static attn_status space_chinese(attn_worktext *text)
     return ATTN_OK;
 }
 
+/* Copies the run of ASCII at the rewriter's place and makes its letters small. */
+static attn_status lowercase_ascii(attn_rewriter *rewriter)
+{
+    const attn_worktext *text = rewriter->text;
+    size_t end = rewriter->at, start = rewriter->len;
+    while (end < text->len && (unsigned char)text->data[end] < 0x80)
+        end++;
+    ATTN_TEXT_TRY(attn_rewrite_copy(rewriter, end - rewriter->at));
+    for (char *c = rewriter->out->data + start; c < rewriter->out->data + rewriter->len; c++)
+        *c = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
+    return ATTN_OK;
+}
+
 static attn_status lowercase(attn_worktext *text)
 {
     attn_rewriter rewriter;
     attn_rewrite_begin(&rewriter, text);
     while (rewriter.at < text->len) {
         const char *from = text->data + rewriter.at;
+        if ((unsigned char)*from < 0x80) {
+            ATTN_TEXT_TRY(lowercase_ascii(&rewriter));
+            continue;
+        }
         uint32_t point = attn_utf8_get(from, attn_utf8_size(*from));
         if (point == 0x130) { /* the one character whose small form is two: i and a dot above */
             ATTN_TEXT_TRY(attn_rewrite_put(&rewriter, 'i', 0));
             ATTN_TEXT_TRY(attn_rewrite_put(&rewriter, 0x307, 1));
             continue;
         }
-        if (point < 0x80)
-            point += point >= 'A' && point <= 'Z' ? 32 : 0;
-        else
-            point = (uint32_t)utf8proc_tolower((utf8proc_int32_t)point);
+        point = (uint32_t)utf8proc_tolower((utf8proc_int32_t)point);
         ATTN_TEXT_TRY(attn_rewrite_put(&rewriter, point, 0));
     }
     attn_rewrite_end(&rewriter);

@@ -219,11 +219,12 @@ typedef struct attn_pieces {
     size_t len, cap;
 } attn_pieces;
 
-enum { ATTN_CACHE_BITS = 15, ATTN_CACHE_KEY = 32, ATTN_CACHE_TOKENS = 6 };
+enum { ATTN_CACHE_BITS = 15, ATTN_CACHE_KEY = 32, ATTN_CACHE_TOKENS = 6, ATTN_CACHE_RAW = 128 };
 
 /* What the model made of a short piece; one cache line. */
 typedef struct attn_cache_slot {
     uint8_t len, n;                    /* n 0: empty */
+    /* n has ATTN_CACHE_RAW when the key is plain bytes of byte-level text, which mean something else when spelled out */
     uint8_t lens[ATTN_CACHE_TOKENS];   /* bytes of each token */
     char key[ATTN_CACHE_KEY];          /* [len] */
     int32_t entries[ATTN_CACHE_TOKENS];
@@ -233,6 +234,7 @@ typedef struct attn_scratch {
     struct attn_scratch *next;
     attn_regex_scratch *regex;
     attn_worktext text;
+    bool raw; /* byte-level pieces of the present segment are plain bytes */
     attn_splits splits, more_splits;
     attn_splits segments;
     attn_symbols symbols;

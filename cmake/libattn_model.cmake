@@ -1,24 +1,17 @@
 # libattn_model: layers, models, files, text, training, pictures; and the attn command.
 find_package(PkgConfig REQUIRED)
-# Not find_package(dnnl): Debian's configuration file asks for the OpenCL headers, which nothing here needs.
-find_path(DNNL_INCLUDE_DIR dnnl.h REQUIRED)
-find_library(DNNL_LIBRARY dnnl REQUIRED)
-add_library(DNNL::dnnl UNKNOWN IMPORTED)
-set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
-  INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 find_package(OpenMP REQUIRED COMPONENTS C)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
-pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)
 
 file(GLOB_RECURSE ATTN_MODEL_SOURCES CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/src/kernels/nn/*.c ${PROJECT_SOURCE_DIR}/src/ops/nn/*.c
   ${PROJECT_SOURCE_DIR}/src/layers/*.c ${PROJECT_SOURCE_DIR}/src/models/*.c
   ${PROJECT_SOURCE_DIR}/src/train/*.c ${PROJECT_SOURCE_DIR}/src/io/*.c
   ${PROJECT_SOURCE_DIR}/src/text/*.c ${PROJECT_SOURCE_DIR}/src/viz/*.c)
-set(ATTN_MODEL_LIBS DNNL::dnnl OpenMP::OpenMP_C PkgConfig::JANSSON PkgConfig::PCRE2
-  PkgConfig::UTF8PROC PkgConfig::PNG Threads::Threads m)
+set(ATTN_MODEL_LIBS OpenMP::OpenMP_C PkgConfig::JANSSON PkgConfig::PCRE2
+  PkgConfig::UTF8PROC Threads::Threads m)
 
 add_library(attn_model_objs OBJECT ${ATTN_MODEL_SOURCES})
 target_link_libraries(attn_model_objs PRIVATE attn_flags ${ATTN_MODEL_LIBS})

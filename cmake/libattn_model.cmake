@@ -1,6 +1,5 @@
 # libattn_model: layers, models, files, text, training, pictures; and the attn command.
 find_package(PkgConfig REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS C)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
@@ -10,7 +9,7 @@ file(GLOB_RECURSE ATTN_MODEL_SOURCES CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/src/layers/*.c ${PROJECT_SOURCE_DIR}/src/models/*.c
   ${PROJECT_SOURCE_DIR}/src/train/*.c ${PROJECT_SOURCE_DIR}/src/io/*.c
   ${PROJECT_SOURCE_DIR}/src/text/*.c ${PROJECT_SOURCE_DIR}/src/viz/*.c)
-set(ATTN_MODEL_LIBS OpenMP::OpenMP_C PkgConfig::JANSSON PkgConfig::PCRE2
+set(ATTN_MODEL_LIBS PkgConfig::JANSSON PkgConfig::PCRE2
   PkgConfig::UTF8PROC Threads::Threads m)
 
 add_library(attn_model_objs OBJECT ${ATTN_MODEL_SOURCES})

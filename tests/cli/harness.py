@@ -19,7 +19,6 @@ class Attn:
         """Runs attn; asserts its exit code; returns (stdout, stderr) as text."""
         environment = dict(os.environ, **(env or {}))
         environment.setdefault("ATTN_NUM_THREADS", "2")
-        environment.setdefault("OMP_WAIT_POLICY", "passive")  # waiting threads leave the processor to other tests
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
         done = subprocess.run([self.path, *arguments], input=data, capture_output=True, env=environment, timeout=120)
         out, err = done.stdout.decode(), done.stderr.decode()

@@ -1,4 +1,5 @@
-/* nn_parallel.h - the one pool of threads of libattn_model: OpenMP, also handed to libattn's contexts. */
+/* nn_parallel.h - the threads of libattn_model: a pool for each thread that calls, also handed to libattn's contexts, so that one
+ * set of threads serves a forward pass and no idle thread spins against it. */
 #ifndef ATTN_OPS_NN_NN_PARALLEL_H
 #define ATTN_OPS_NN_NN_PARALLEL_H
 
@@ -7,7 +8,7 @@
 typedef void (*attn_nn_body)(void *arg, int64_t index);
 
 /* body(arg, 0) ... body(arg, n - 1), each once, on up to n_threads threads; tasks are taken in ascending order. One
- * thread or one task: a plain loop. */
+ * thread or one task: a plain loop. A body must not call it again with more than one thread. */
 void attn_nn_for(int32_t n_threads, int64_t n, attn_nn_body body, void *arg);
 
 /* The same as attn_ctx_options.parallel_for; user points to an int32_t, the number of threads. */

@@ -15,5 +15,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/attnConfig.cmake.in at
 write_basic_package_version_file(attnConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/attnConfig.cmake ${PROJECT_BINARY_DIR}/attnConfigVersion.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)
+# The prefix relative to the file itself: an installation may be moved, and `cmake --install --prefix` may choose another.
+file(RELATIVE_PATH ATTN_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/attn.pc.in attn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/attn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

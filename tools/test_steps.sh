@@ -138,9 +138,9 @@ step_isa() { # kernel and property tests at each lower level
 step_old_x86() { # a CPU without AVX: a stray instruction stops the program
     [ "$(uname -m)" = x86_64 ] && command -v qemu-x86_64 >/dev/null || { lacking "qemu-x86_64 is not installed"; return; }
     local name passed=0 failed=0
-    say "not run on the old CPU: test_simd_* (exhaustive, and run on this one)"
+    say "not run on the old CPU: test_simd_* (exhaustive, and run on this one); test_fwd_random: 100 problems"
     for name in $(test_names kernels unit | grep -v '^test_simd_'); do
-        if timeout 120 qemu-x86_64 -cpu Nehalem "build/tests/$name" >"$LOGS/old_x86-$name.log" 2>&1; then
+        if ATTN_FWD_PROBLEMS=100 timeout 300 qemu-x86_64 -cpu Nehalem "build/tests/$name" >"$LOGS/old_x86-$name.log" 2>&1; then
             passed=$((passed + 1))
         else
             failed=$((failed + 1))
@@ -155,8 +155,8 @@ step_old_x86() { # a CPU without AVX: a stray instruction stops the program
 step_aarch64() {
     command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null ||
         { lacking "gcc-aarch64-linux-gnu or qemu-user is not installed"; return; }
-    say "not run under qemu: test_gradients (finite differences take minutes there)"
-    build_and_test aarch64 -E '^test_gradients$'
+    say "not run under qemu: test_gradients (finite differences take minutes there); test_fwd_random: 200 problems"
+    ATTN_FWD_PROBLEMS=200 build_and_test aarch64 -E '^test_gradients$'
 }
 
 # ---- Other compilers and sanitizers ---------------------------------------------------------------
@@ -177,10 +177,10 @@ step_tsan() {
     operator="^($(test_names kernels properties api unit | paste -sd '|'))$"
     # TSan cannot place its shadow memory under wide address-space randomisation.
     ! setarch "$(uname -m)" -R true 2>/dev/null || runner="setarch $(uname -m) -R"
-    say "not run under TSan: test_gradients (minutes), test_golden (the model)"
-    ATTN_NUM_THREADS=4 ctest_in build-tsan -R "$operator" -E '^test_gradients$' || status=1
+    say "not run under TSan: test_gradients (minutes), test_smollm2 (the model); test_fwd_random: 300 problems"
+    ATTN_FWD_PROBLEMS=300 ATTN_NUM_THREADS=4 ctest_in build-tsan -R "$operator" -E '^test_gradients$' || status=1
     read -r passed failed skipped <"$LOGS/tsan.count"
-    ATTN_NUM_THREADS=1 ctest_in build-tsan -E "$operator|^test_golden" || status=1
+    ATTN_NUM_THREADS=1 ctest_in build-tsan -E "$operator|^test_smollm2$" || status=1
     read -r p f s <"$LOGS/tsan.count"
     runner=""
     count $((passed + p)) $((failed + f)) $((skipped + s))

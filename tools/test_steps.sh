@@ -156,7 +156,7 @@ step_aarch64() {
     command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null ||
         { lacking "gcc-aarch64-linux-gnu or qemu-user is not installed"; return; }
     say "not run under qemu: test_gradients (finite differences take minutes there); test_fwd_random: 200 problems"
-    ATTN_FWD_PROBLEMS=200 build_and_test aarch64 -E '^test_gradients$'
+    ATTN_FWD_PROBLEMS=200 ATTN_UNDER_QEMU=1 build_and_test aarch64 -E '^test_gradients$'
 }
 
 # ---- Other compilers and sanitizers ---------------------------------------------------------------

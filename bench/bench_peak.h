@@ -167,6 +167,7 @@ static inline double bench_read_bandwidth(int n_threads)
         pthread_join(thread[t], NULL);
         sink += part[t].sum;
     }
+    (void)sink;
     pthread_barrier_destroy(&barrier);
     free(data);
     return best;

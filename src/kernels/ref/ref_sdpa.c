@@ -72,8 +72,8 @@ static void row_max_sum(const attn_problem *p, const attn_entry *e, int64_t h, i
     attn_row_range(p, e, i, &lo, &hi);
     *max = p->a.sinks ? (double)p->a.sinks[h] : -INFINITY;
     for (int64_t j = lo; j < hi; j++)
-        if (attn_ref_score(p, e, h, i, j, &s) && !(s <= *max))
-            *max = s; /* a NaN score may pass here: the sum is then NaN */
+        if (attn_ref_score(p, e, h, i, j, &s) && !(s <= *max) && *max == *max)
+            *max = s; /* a NaN score becomes the maximum and stays it */
     *sum = p->a.sinks ? exp((double)p->a.sinks[h] - *max) : 0;
     if (*max == -INFINITY) {
         *sum = 0;

@@ -78,7 +78,7 @@ static double lse_of(const attn_problem *p, int64_t h, const double *score, cons
 {
     double max = p->a.sinks ? (double)p->a.sinks[h] : -INFINITY, sum = 0;
     for (int64_t j = 0; j < n; j++)
-        if (!excluded[j] && !(score[j] <= max))
+        if (!excluded[j] && !(score[j] <= max) && max == max)
             max = score[j];
     if (max == -INFINITY)
         return max;

@@ -27,7 +27,7 @@ static void merge_task(void *arg, int64_t task, int32_t worker)
         double max = -INFINITY, sum = 0;
         for (int64_t n = 0; n < job->n_parts; n++) {
             double lse = attn_load_element(job->lses[n], job->lse_dtype, row);
-            if (!(lse <= max))
+            if (!(lse <= max) && max == max)
                 max = lse;
         }
         for (int64_t n = 0; n < job->n_parts && max != -INFINITY; n++) {

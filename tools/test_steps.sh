@@ -2,7 +2,8 @@
 # 0 / non-zero (one test) or leaves counts with "count PASSED FAILED SKIPPED". Its output goes to build/test-logs.
 
 QUICK_STEPS="includes headers plain_cc symbols gcc readme python cases"
-ALL_STEPS="includes headers plain_cc symbols gcc readme python cases conformance isa old_x86 install wheel clang asan tsan aarch64"
+ALL_STEPS="includes headers plain_cc symbols gcc readme python cases conformance isa install wheel clang"
+LONG_STEPS="old_x86 asan tsan aarch64" # only with --full: compiling the kernels under sanitizers alone takes many minutes
 LOGS=build/test-logs
 jobs=$(nproc)
 
@@ -264,8 +265,8 @@ run_tests() {
         case "$1" in
             --quick) kind=quick ;;
             --full) kind=full torch=1 ;;
-            --list) say "quick: $QUICK_STEPS"; say "all:   $ALL_STEPS"; return 0 ;;
-            *) declare -F "step_$1" >/dev/null || fail "no step '$1'; there are: $ALL_STEPS"; steps="$steps $1" ;;
+            --list) say "quick: $QUICK_STEPS"; say "all:   $ALL_STEPS"; say "full:  all, and $LONG_STEPS torch"; return 0 ;;
+            *) declare -F "step_$1" >/dev/null || fail "no step '$1'; there are: $ALL_STEPS $LONG_STEPS"; steps="$steps $1" ;;
         esac
         shift
     done
@@ -276,7 +277,7 @@ run_tests() {
     [ $kind = quick ] || fetch_model || say "dev: without the model, its golden tests are skipped" >&2
     choose_python $kind
     [ $torch = 0 ] || make_torch_venv
-    [ -n "$steps" ] || { [ $torch = 0 ] || steps="$ALL_STEPS torch"; }
+    [ -n "$steps" ] || { [ $torch = 0 ] || steps="$ALL_STEPS $LONG_STEPS torch"; }
     [ -n "$steps" ] || { [ $kind = quick ] && steps=$QUICK_STEPS || steps=$ALL_STEPS; }
     all_passed=0 all_failed=0 all_skipped=0
     for name in $steps; do run_step "$name"; done

@@ -131,10 +131,13 @@ static void from_safetensors(const attn_st_tensor *t, attn_source_tensor *out)
                      : t->dtype == ATTN_ST_F16  ? ATTN_GGML_F16
                      : t->dtype == ATTN_ST_BF16 ? ATTN_GGML_BF16
                                                 : -1;
-    out->n_dims = t->n_dims;
+    int32_t extra = t->n_dims > 4 ? t->n_dims - 4 : 0; /* leading axes beyond four are folded into the first */
+    out->n_dims = t->n_dims - extra;
     out->elements = t->elements;
-    for (int32_t i = 0; i < t->n_dims && i < 4; i++)
-        out->shape[i] = t->shape[i];
+    for (int32_t i = 0; i < out->n_dims; i++)
+        out->shape[i] = t->shape[i + extra];
+    for (int32_t i = 0; i < extra; i++)
+        out->shape[0] *= t->shape[i];
 }
 
 int64_t attn_source_count(const attn_model_source *source)

@@ -288,8 +288,8 @@ typedef struct attn_sdpa_args {
     attn_cview value_scale; /* i8 values: likewise */
     double dropout_p;       /* 0: off; 0..1: kept weights are multiplied by 1/(1-p); lse ignores it */
     uint64_t dropout_seed;  /* Philox key; the counter is (batch entry or segment, head, i, j) */
-    attn_cview keep;        /* instead of the generator, read only when dropout_p is above 0: ATTN_BOOL
-                               [batch, n_heads, seq_q, seq_kv], nonzero keeps; broadcasts like allow */
+    attn_cview keep;        /* instead of the generator, at dropout_p 0 too: ATTN_BOOL [batch, n_heads,
+                               seq_q, seq_kv], nonzero keeps; broadcasts like allow */
 } attn_sdpa_args;
 
 /** out = softmax(scale * query key^T + mask) value, one row per query, never storing the scores.

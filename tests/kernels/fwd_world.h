@@ -254,8 +254,10 @@ static inline void world_make(world *w, uint64_t seed, int64_t max_q, int64_t ma
     if (rng_chance(r, 0.15)) {
         a->dropout_p = rng_chance(r, 0.1) ? 1 : rng_unit(r);
         a->dropout_seed = rng_next(r);
-        if (rng_chance(r, 0.4))
+        if (rng_chance(r, 0.4)) {
+            a->dropout_p = rng_chance(r, 0.3) ? 0 : a->dropout_p;
             a->keep = world_bools(w, MAYBE_ONE(batch, 0.5), MAYBE_ONE(heads, 0.5), MAYBE_ONE(nq, 0.3), MAYBE_ONE(nk, 0.2), 0.6, odd);
+        }
     }
     bool poisoned = kv_dtype != ATTN_I8 && rng_chance(r, 0.25);
     for (int64_t n = poisoned ? rng_range(r, 1, 4) : 0; n > 0; n--) { /* NaN or infinity in a key or a value */

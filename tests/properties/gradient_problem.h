@@ -61,6 +61,7 @@ static inline void add_dropout(gradient_problem *g, rng *r)
         uint8_t *keep = problem_memory(&g->made, (size_t)n);
         for (int64_t k = 0; k < n; k++)
             keep[k] = rng_chance(r, 0.75);
+        a->dropout_p = rng_chance(r, 0.5) ? 0.25 : 0;
         a->keep = attn_cview_of(keep, ATTN_BOOL, b, a->query.shape[1], a->query.shape[2], a->key.shape[2]);
     }
 }

@@ -98,12 +98,18 @@ static inline void attn_philox(const uint32_t counter[4], uint64_t seed, uint32_
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
+/* Whether weights are dropped at all: a keep array counts at dropout_p 0 too. */
+static inline bool attn_drops(const attn_problem *p)
+{
+    return p->a.dropout_p > 0 || p->a.keep.data != NULL;
+}
+
 /* Factor of the weight of pair (i, j) under dropout: 0 or 1/(1-p). */
 static inline double attn_dropout_factor(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, int64_t j)
 {
     const attn_sdpa_args *a = &p->a;
     bool kept;
-    if (a->dropout_p <= 0)
+    if (!attn_drops(p))
         return 1;
     if (a->keep.data) {
         const attn_cview *k = &a->keep;

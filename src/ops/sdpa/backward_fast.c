@@ -38,7 +38,7 @@ static attn_bwd_plan make_plan(const attn_ctx *ctx, const attn_bwd_problem *g)
     plan.score_row = plan.key_block + 16;
     plan.blocks_per_head = p->seq_q / plan.query_block + (p->packed ? p->n_entries : 1) + 1;
     plan.key_blocks = round_up(longest_keys(p), plan.key_block) / plan.key_block;
-    plan.rich = a->softcap > 0 || a->dropout_p > 0 || a->mask.bias.data || a->mask.allow.data || a->mask.alibi_slopes ||
+    plan.rich = a->softcap > 0 || attn_drops(p) || a->mask.bias.data || a->mask.allow.data || a->mask.alibi_slopes ||
                 a->mask.relative;
     plan.bias_in_tile = g->a.d_bias.data && g->a.d_bias.dtype == ATTN_F32 && !(g->bias_sums[2] && p->seq_q > 1) &&
                         !(g->bias_sums[3] && p->seq_kv > 1);

@@ -51,7 +51,7 @@ bool attn_decode_serves(const attn_problem *p)
 {
     const attn_sdpa_args *a = &p->a;
     return a->query.dtype != ATTN_F64 && p->kv_dtype != ATTN_F64 && (!a->mask.bias.data || a->mask.bias.dtype != ATTN_F64) &&
-           a->dropout_p <= 0 && (a->key.stride[3] == 1 || p->head_dim <= 1) && (a->value.stride[3] == 1 || p->value_dim <= 1);
+           !attn_drops(p) && (a->key.stride[3] == 1 || p->head_dim <= 1) && (a->value.stride[3] == 1 || p->value_dim <= 1);
 }
 
 bool attn_decode_suits(const attn_problem *p)

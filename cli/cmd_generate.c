@@ -10,7 +10,7 @@ enum { MOST_STOPS = 16, MOST_PROMPTS = 4096 };
 
 typedef struct generate_options {
     const char *model, *lines, *system;
-    int32_t n_threads, kv_type;
+    int32_t n_threads, kv_type, weights;
     int64_t n_new, context;
     cli_sampling sampling;
     const char *stops[MOST_STOPS];
@@ -329,6 +329,7 @@ static int with_model(generate_state *s)
 enum {
     OPT_MODEL = 256,
     OPT_THREADS,
+    OPT_WEIGHTS,
     OPT_LINES,
     OPT_STOP,
     OPT_CTX,
@@ -349,7 +350,9 @@ static bool take_option(generate_options *o, int option, const char *value)
     else if (option == OPT_THREADS) {
         good = cli_parse_int("generate", "--threads", value, 1, 1024, &number);
         o->n_threads = (int32_t)number;
-    } else if (option == OPT_LINES)
+    } else if (option == OPT_WEIGHTS)
+        good = cli_parse_weights("generate", value, &o->weights);
+    else if (option == OPT_LINES)
         o->lines = value;
     else if (option == OPT_STOP && (o->n_stops == MOST_STOPS || !*value)) {
         cli_error("generate",
@@ -377,6 +380,7 @@ static int parse(int argc, char **argv, generate_options *o)
 {
     static const struct option options[] = {{"model", required_argument, NULL, OPT_MODEL},
                                             {"threads", required_argument, NULL, OPT_THREADS},
+                                            {"weights", required_argument, NULL, OPT_WEIGHTS},
                                             {"lines", required_argument, NULL, OPT_LINES},
                                             {"stop", required_argument, NULL, OPT_STOP},
                                             {"ctx", required_argument, NULL, OPT_CTX},
@@ -436,7 +440,8 @@ static int generate(int argc, char **argv)
         code = CLI_USAGE;
     if (code == CLI_OK)
         code =
-            cli_model_load("generate", options.model, CLI_DEFAULT_MODEL, options.n_threads, &s.m);
+            cli_model_load("generate", options.model, CLI_DEFAULT_MODEL, options.n_threads,
+                           options.weights, &s.m);
     if (code == CLI_OK)
         code = with_model(&s);
     free_state(&s);
@@ -467,7 +472,7 @@ const cli_command cli_generate = {
     "  --chat             the prompt is a message: apply the model's chat template\n"
     "  --system TEXT      with --chat: the system message\n"
     "  --ctx N            tokens that the cache holds, prompt included (default: as needed)\n"
-    "  --kv-type TYPE     type of the cache: f32 (default), bf16, f16, int8\n"
+    "  --kv-type TYPE     type of the cache: f32 (default), bf16, f16, int8\n" CLI_WEIGHTS_HELP
     "  --threads N        default: ATTN_NUM_THREADS, else as many as the process may use\n"
     "  --replace-invalid  read bytes that are not UTF-8 as U+FFFD instead of refusing them\n"
     "  --json             prompts, ids, new ids, texts, log-probabilities, why each ended\n"

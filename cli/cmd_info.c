@@ -213,7 +213,7 @@ static int info(int argc, char **argv)
     int code = parse(argc, argv, &o);
     if (code != CLI_OK)
         return code;
-    code = cli_model_load("info", o.model, CLI_DEFAULT_MODEL, 0, &m);
+    code = cli_model_load("info", o.model, CLI_DEFAULT_MODEL, 0, ATTN_WEIGHTS_AS_STORED, &m);
     if (code != CLI_OK)
         return code;
     if (o.json) {

@@ -251,7 +251,8 @@ static int run(int argc, char **argv)
     s.text = cli_words("run", argc, argv, optind, &s.text_bytes);
     if (!s.text)
         return CLI_FAILED;
-    code = cli_model_load("run", options.model, CLI_DEFAULT_MODEL, options.n_threads, &s.m);
+    code = cli_model_load("run", options.model, CLI_DEFAULT_MODEL, options.n_threads,
+                          ATTN_WEIGHTS_AS_STORED, &s.m);
     if (code == CLI_OK)
         code = prepare(&s);
     if (code == CLI_OK)

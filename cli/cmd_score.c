@@ -11,7 +11,7 @@
 
 typedef struct score_options {
     const char *model;
-    int32_t n_threads, kv_type;
+    int32_t n_threads, kv_type, weights;
     int64_t context, stride;
     bool json, replace_invalid;
 } score_options;
@@ -130,9 +130,10 @@ static int settle(const cli_model *m, score_options *o)
 
 static int parse(int argc, char **argv, score_options *o)
 {
-    enum { OPT_MODEL = 256, OPT_THREADS, OPT_CTX, OPT_STRIDE, OPT_KV, OPT_REPLACE, OPT_JSON };
+    enum { OPT_MODEL = 256, OPT_THREADS, OPT_WEIGHTS, OPT_CTX, OPT_STRIDE, OPT_KV, OPT_REPLACE, OPT_JSON };
     static const struct option options[] = {{"model", required_argument, NULL, OPT_MODEL},
                                             {"threads", required_argument, NULL, OPT_THREADS},
+                                            {"weights", required_argument, NULL, OPT_WEIGHTS},
                                             {"ctx", required_argument, NULL, OPT_CTX},
                                             {"stride", required_argument, NULL, OPT_STRIDE},
                                             {"kv-type", required_argument, NULL, OPT_KV},
@@ -149,6 +150,8 @@ static int parse(int argc, char **argv, score_options *o)
             o->model = optarg;
         else if (option == OPT_THREADS)
             good = cli_parse_int("score", "--threads", optarg, 1, 1024, &threads);
+        else if (option == OPT_WEIGHTS)
+            good = cli_parse_weights("score", optarg, &o->weights);
         else if (option == OPT_CTX)
             good = cli_parse_int("score", "--ctx", optarg, 2, 1 << 30, &o->context);
         else if (option == OPT_STRIDE)
@@ -183,7 +186,7 @@ static int score(int argc, char **argv)
         return code;
     if (!cli_read_all("score", argv[optind], &text, &bytes))
         return CLI_FAILED;
-    code = cli_model_load("score", o.model, CLI_DEFAULT_MODEL, o.n_threads, &m);
+    code = cli_model_load("score", o.model, CLI_DEFAULT_MODEL, o.n_threads, o.weights, &m);
     if (code == CLI_OK)
         code = settle(&m, &o);
     ATTN_ARGS_INIT(&session);
@@ -215,7 +218,7 @@ const cli_command cli_score = {
     "  --ctx N            tokens in a window (default 2048, or the model's context if that is "
     "less)\n"
     "  --stride N         default: half the window\n"
-    "  --kv-type TYPE     type of the cache: f32 (default), bf16, f16, int8\n"
+    "  --kv-type TYPE     type of the cache: f32 (default), bf16, f16, int8\n" CLI_WEIGHTS_HELP
     "  --threads N        default: ATTN_NUM_THREADS, else as many as the process may use\n"
     "  --replace-invalid  read bytes that are not UTF-8 as U+FFFD instead of refusing them\n"
     "  --json             the same for programs\n"

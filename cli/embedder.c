@@ -16,6 +16,9 @@ int embedder_take_option(const char *command, embedder_options *o, int option, c
         good = cli_parse_int(command, "--threads", value, 1, 1024, &number);
         o->n_threads = (int32_t)number;
         break;
+    case EMBED_OPT_WEIGHTS:
+        good = cli_parse_weights(command, value, &o->weights);
+        break;
     case EMBED_OPT_TRUNCATE:
         good = cli_parse_int(command, "--truncate", value, 1, 1 << 30, &o->truncate);
         break;
@@ -72,7 +75,8 @@ int embedder_open(const char *command, const embedder_options *o, embedder *e)
 {
     int code;
     memset(e, 0, sizeof *e);
-    code = cli_model_load(command, o->model, CLI_DEFAULT_EMBEDDER, o->n_threads, &e->m);
+    code = cli_model_load(command, o->model, CLI_DEFAULT_EMBEDDER, o->n_threads, o->weights,
+                          &e->m);
     if (code != CLI_OK)
         return code;
     e->truncate = o->truncate ? o->truncate : card_truncation(&e->m);

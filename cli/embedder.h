@@ -17,13 +17,14 @@ typedef struct embedder {
 typedef struct embedder_options {
     const char *model;
     int64_t truncate; /* 0: the default */
-    int32_t n_threads, pooling;
+    int32_t n_threads, pooling, weights;
     bool raw, replace_invalid;
 } embedder_options;
 
 enum {
     EMBED_OPT_MODEL = 768,
     EMBED_OPT_THREADS,
+    EMBED_OPT_WEIGHTS,
     EMBED_OPT_TRUNCATE,
     EMBED_OPT_POOL,
     EMBED_OPT_RAW,
@@ -33,6 +34,7 @@ enum {
 #define EMBEDDER_OPTIONS                                                                           \
     {"model", required_argument, NULL, EMBED_OPT_MODEL},                                           \
         {"threads", required_argument, NULL, EMBED_OPT_THREADS},                                   \
+        {"weights", required_argument, NULL, EMBED_OPT_WEIGHTS},                                   \
         {"truncate", required_argument, NULL, EMBED_OPT_TRUNCATE},                                 \
         {"pooling", required_argument, NULL, EMBED_OPT_POOL},                                      \
         {"no-normalize", no_argument, NULL, EMBED_OPT_RAW},                                        \
@@ -46,6 +48,7 @@ int embedder_take_option(const char *command, embedder_options *o, int option, c
 /** The lines about these options in a help page. */
 #define EMBEDDER_HELP                                                                              \
     "  --model PATH       an encoder (default all-MiniLM-L6-v2 in the cache folder)\n"             \
+    CLI_WEIGHTS_HELP                                                                               \
     "  --truncate N       tokens of a text that are read (default: as the model folder says; "     \
     "MiniLM: 256)\n"                                                                               \
     "  --pooling HOW      mean or first (default: what the model says, else mean)\n"               \

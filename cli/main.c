@@ -41,7 +41,8 @@ static void print_help(FILE *to)
           "\n"
           "environment: ATTN_NUM_THREADS (threads), ATTN_ISA (scalar, avx2, ...), NO_COLOR, "
           "COLUMNS,\n"
-          "             XDG_CACHE_HOME (the model lies in its folder attn/; default ~/.cache)\n"
+          "             XDG_CACHE_HOME (models lie in its folder attn/; default ~/.cache),\n"
+          "             ATTN_OFFLINE (set: a default model that is missing is not fetched)\n"
           "exit codes:  0 done; 1 the work failed; 2 wrong usage; 3 the model is not on this "
           "machine\n",
           to);

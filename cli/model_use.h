@@ -22,10 +22,17 @@ int cli_model_find(const char *command, const char *name, const char *default_na
 
 /** Finds and loads a model. name: a path, or a name in the cache folder ($XDG_CACHE_HOME/attn, else
  * ~/.cache/attn), or NULL for default_name there. n_threads 0: the library's choice. A progress bar
- * appears on a terminal when it takes longer than half a second. Returns an exit code; after an
+ * appears on a terminal when it takes longer than half a second. weights: ATTN_WEIGHTS_*. Returns an exit code; after an
  * error a message has been written and *m is empty. The session is made by cli_model_session. */
 int cli_model_load(const char *command, const char *name, const char *default_name,
-                   int32_t n_threads, cli_model *m);
+                   int32_t n_threads, int32_t weights, cli_model *m);
+
+/** --weights: f32, bf16, int8 or stored; false after a message. */
+bool cli_parse_weights(const char *command, const char *text, int32_t *weights);
+
+/** The line about it in a help page. */
+#define CLI_WEIGHTS_HELP                                                                           \
+    "  --weights TYPE     how matrices are held: stored (default: as in the file), f32, bf16, int8\n"
 
 /** Makes m->session. Returns an exit code. */
 int cli_model_session(const char *command, cli_model *m, const attn_session_options *options);

@@ -24,8 +24,16 @@ set_target_properties(attn_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION
 add_library(attn_model_internal STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:attn_model_objs>)
 target_link_libraries(attn_model_internal PUBLIC attn_internal ${ATTN_MODEL_LIBS})
 
+# attn fetches its default models with the script that ./dev uses, which it carries as bytes.
+set(ATTN_FETCH_SCRIPT ${PROJECT_SOURCE_DIR}/tools/fetch_model.py)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ATTN_FETCH_SCRIPT})
+file(READ ${ATTN_FETCH_SCRIPT} fetch_bytes HEX)
+string(REGEX REPLACE "(................................)" "\\1\n" fetch_bytes "${fetch_bytes}")
+string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," fetch_bytes "${fetch_bytes}")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/fetch_script.inc CONTENT "${fetch_bytes}\n" @ONLY)
+
 file(GLOB ATTN_CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
 add_executable(attn_cli ${ATTN_CLI_SOURCES})
 set_target_properties(attn_cli PROPERTIES OUTPUT_NAME attn INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 target_link_libraries(attn_cli PRIVATE attn_flags attn_model attn PkgConfig::JANSSON m)
-target_include_directories(attn_cli PRIVATE ${PROJECT_SOURCE_DIR}/cli)
+target_include_directories(attn_cli PRIVATE ${PROJECT_SOURCE_DIR}/cli ${PROJECT_BINARY_DIR}/generated)

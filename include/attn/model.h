@@ -240,16 +240,19 @@ enum { /* attn_edit.kind */
     ATTN_EDIT_REPLACE = 3    /* y' = y - a v + a value */
 };
 
-/* A change of one head's output, or of one reading (query position reads key position), before W_O. */
+/* A change of one head's output, or of one reading (query position reads key position), before W_O. Several edits of one
+ * row are applied in order, each to the weights that the one before has left: two knockouts equal one of both keys. Where
+ * knockouts leave less than 0.01 of a row it is computed anew without the keys: the division would lose digits. A reading that a mask
+ * excludes has weight 0, so that its edit changes nothing. */
 typedef struct attn_edit {
     int64_t layer;      /* -1: every layer */
     int64_t entry;      /* -1: every sequence */
     int64_t head;       /* -1: every head */
     int64_t query;      /* absolute position; -1: every token of the call */
-    int64_t key;        /* absolute position; HEAD does not read it */
+    int64_t key;        /* absolute position (CROSS: among the encoder's real tokens); HEAD does not read it */
     const float *value; /* [value_dim] */
-    int32_t kind;
-    int32_t reserved;
+    int32_t kind;       /* ATTN_EDIT_* */
+    int32_t attention;  /* ATTN_ATTENTION_SELF (0), or CROSS: of a decoder's attention over the encoder */
 } attn_edit;
 
 /* What a hook sees: one layer, one sequence, after attention and before W_O. Valid during the call only. */
@@ -302,6 +305,8 @@ typedef struct attn_forward_args {
     void *hook_user;
     attn_progress progress;         /* per layer; NULL: none */
     void *progress_user;
+    float *final_residual;          /* [batch, n_tokens, d_model]: the stream behind the last layer, before the final norm;
+                                       NULL: not wanted */
 } attn_forward_args;
 
 /** Runs tokens through the model behind what the session already holds, and appends them to it.

@@ -38,6 +38,10 @@ static attn_status check_looks(const attn_session *s, const attn_forward_args *a
         const attn_edit *edit = &a->edits[e];
         ATTN_MODEL_REQUIRE(edit->kind >= ATTN_EDIT_HEAD && edit->kind <= ATTN_EDIT_REPLACE, "edits[%d].kind is %d", e,
                            edit->kind);
+        ATTN_MODEL_REQUIRE(edit->attention == ATTN_ATTENTION_SELF ||
+                               (edit->attention == ATTN_ATTENTION_CROSS && d->kind == ATTN_MODEL_ENCODER_DECODER &&
+                                stack != &s->model->w.encoder),
+                           "edits[%d].attention is %d, and there is no such attention", e, edit->attention);
         ATTN_MODEL_REQUIRE(edit->layer >= -1 && edit->layer < stack->n_layers, "edits[%d].layer is %lld of %lld", e,
                            (long long)edit->layer, (long long)stack->n_layers);
         ATTN_MODEL_REQUIRE(edit->entry >= -1 && edit->entry < s->batch, "edits[%d].entry is %lld of %lld", e,
@@ -264,6 +268,8 @@ static attn_status finish(attn_pass *pass)
 {
     const attn_forward_args *a = pass->args;
     const int64_t dm = pass->d->d_model;
+    if (a->final_residual)
+        scatter(pass, pass->x, dm, a->final_residual);
     if (!a->logits && !a->last_hidden && !a->hidden_states && !a->pooled)
         return ATTN_OK;
     final_norm(pass);

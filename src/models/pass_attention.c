@@ -7,9 +7,9 @@
 #include "models/pass.h"
 #include "models/rope_table.h"
 
-/* Above this weight the rest of a row is recomputed without the key instead of being divided by 1 - a: that division
- * would lose digits. */
-#define KNOCKOUT_LIMIT 0.99f
+/* Where knockouts leave less than this share of a row, it is computed anew without the keys instead of being divided by
+ * what is left: that division would lose digits. */
+#define KNOCKOUT_LEAST 0.01f
 
 static attn_status operator_failed(const attn_pass *pass, attn_status status)
 {
@@ -253,46 +253,81 @@ static attn_status attend(attn_pass *pass, int64_t layer, int32_t kind)
 
 /* ---- edits ---- */
 
-/* The row of one head without one key, computed anew. */
-static attn_status attend_without(attn_pass *pass, const attn_sdpa_args *all, int64_t head, int64_t row, int64_t key)
+/* One row of one head under the edits that concern it, in order: weights are what is left of them so far. */
+typedef struct edited_row {
+    const attn_sdpa_args *all;
+    int64_t head, row;
+    float *weights;   /* [keys] */
+    uint8_t *allow;   /* [keys] 0: knocked out */
+    float kept;       /* share of the row's mass that knockouts have left, without those computed anew */
+    bool looked;      /* weights and allow are filled */
+} edited_row;
+
+static float *head_row(const attn_sdpa_args *all, int64_t head, int64_t row)
 {
+    return (float *)all->out.data + head * all->out.stride[1] + row * all->out.stride[2];
+}
+
+static attn_status look_at_row(attn_pass *pass, edited_row *r)
+{
+    const int64_t n_keys = r->all->key.shape[2];
+    const attn_row wanted = {0, r->head, r->row};
+    const attn_view view = attn_view_of(r->weights, ATTN_F32, 1, 1, 1, n_keys);
+    if (r->looked)
+        return ATTN_OK;
+    OPERATOR(attn_sdpa_rows(pass->s->ctx, r->all, &wanted, 1, &view));
+    memset(r->allow, 1, (size_t)n_keys);
+    r->kept = 1.0f;
+    r->looked = true;
+    return ATTN_OK;
+}
+
+/* The row computed anew over the keys that are still allowed. */
+static attn_status attend_allowed(attn_pass *pass, const edited_row *r)
+{
+    const attn_sdpa_args *all = r->all;
     const int64_t n_keys = all->key.shape[2], group = all->query.shape[1] / all->key.shape[1];
     attn_sdpa_args one = *all;
-    uint8_t *allow = malloc((size_t)n_keys);
-    if (!allow)
-        return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
-    memset(allow, 1, (size_t)n_keys);
-    allow[key] = 0;
-    one.query.data = (const float *)all->query.data + head * all->query.stride[1] + row * all->query.stride[2];
-    one.out.data = (float *)all->out.data + head * all->out.stride[1] + row * all->out.stride[2];
-    one.key.data = (const float *)all->key.data + head / group * all->key.stride[1];
-    one.value.data = (const float *)all->value.data + head / group * all->value.stride[1];
+    one.query.data = (const float *)all->query.data + r->head * all->query.stride[1] + r->row * all->query.stride[2];
+    one.out.data = head_row(all, r->head, r->row);
+    one.key.data = (const float *)all->key.data + r->head / group * all->key.stride[1];
+    one.value.data = (const float *)all->value.data + r->head / group * all->value.stride[1];
     one.query.shape[1] = one.query.shape[2] = one.out.shape[1] = one.out.shape[2] = 1;
     one.key.shape[1] = one.value.shape[1] = 1;
     one.mask.flags |= one.mask.flags ? ATTN_MASK_OFFSET : 0;
-    one.mask.query_offset += row;
-    one.mask.bias_offset += row;
-    one.mask.relative = all->mask.relative ? all->mask.relative + head * all->mask.relative_stride : NULL;
-    one.sinks = all->sinks ? all->sinks + head : NULL;
-    one.mask.allow = attn_cview_of(allow, ATTN_BOOL, 1, 1, 1, n_keys);
-    attn_status status = attn_sdpa_forward(pass->s->ctx, &one, NULL, 0);
-    free(allow);
-    return status == ATTN_OK ? ATTN_OK : operator_failed(pass, status);
+    one.mask.query_offset += r->row;
+    one.mask.bias_offset += r->row;
+    one.mask.relative = all->mask.relative ? all->mask.relative + r->head * all->mask.relative_stride : NULL;
+    one.sinks = all->sinks ? all->sinks + r->head : NULL;
+    one.mask.allow = attn_cview_of(r->allow, ATTN_BOOL, 1, 1, 1, n_keys);
+    OPERATOR(attn_sdpa_forward(pass->s->ctx, &one, NULL, 0));
+    return ATTN_OK;
 }
 
-static attn_status edit_reading(attn_pass *pass, const attn_edit *edit, const attn_sdpa_args *all, int64_t head,
-                                int64_t row, float *weights)
+/* A later edit of the same row sees the weights that this one leaves: two knockouts equal one of both keys. */
+static attn_status edit_reading(attn_pass *pass, const attn_edit *edit, edited_row *r)
 {
+    const attn_sdpa_args *all = r->all;
     const int64_t n_keys = all->key.shape[2], group = all->query.shape[1] / all->key.shape[1];
-    const attn_row wanted = {0, head, row};
-    const attn_view view = attn_view_of(weights, ATTN_F32, 1, 1, 1, n_keys);
-    OPERATOR(attn_sdpa_rows(pass->s->ctx, all, &wanted, 1, &view));
-    const float a = weights[edit->key];
-    if (edit->kind == ATTN_EDIT_KNOCKOUT && a > KNOCKOUT_LIMIT)
-        return attend_without(pass, all, head, row, edit->key);
-    const float *v = (const float *)all->value.data + head / group * all->value.stride[1] +
+    ATTN_TRY(look_at_row(pass, r));
+    const float a = r->weights[edit->key];
+    const float *v = (const float *)all->value.data + r->head / group * all->value.stride[1] +
                      edit->key * all->value.stride[2];
-    float *y = (float *)all->out.data + head * all->out.stride[1] + row * all->out.stride[2];
+    float *y = head_row(all, r->head, r->row);
+    if (edit->kind == ATTN_EDIT_KNOCKOUT) {
+        r->allow[edit->key] = 0;
+        r->kept *= 1.0f - a;
+        if (r->kept < KNOCKOUT_LEAST) {
+            const attn_row wanted = {0, r->head, r->row};
+            const attn_view view = attn_view_of(r->weights, ATTN_F32, 1, 1, 1, n_keys);
+            attn_sdpa_args left = *all;
+            left.mask.allow = attn_cview_of(r->allow, ATTN_BOOL, 1, 1, 1, n_keys);
+            ATTN_TRY(attend_allowed(pass, r));
+            OPERATOR(attn_sdpa_rows(pass->s->ctx, &left, &wanted, 1, &view));
+            r->kept = 1.0f;
+            return ATTN_OK;
+        }
+    }
     for (int64_t i = 0; i < pass->d->head_dim; i++) {
         y[i] -= a * v[i];
         if (edit->kind == ATTN_EDIT_KNOCKOUT)
@@ -300,40 +335,59 @@ static attn_status edit_reading(attn_pass *pass, const attn_edit *edit, const at
         if (edit->kind == ATTN_EDIT_REPLACE && edit->value)
             y[i] += a * edit->value[i];
     }
+    r->weights[edit->key] = 0;
+    for (int64_t j = 0; edit->kind == ATTN_EDIT_KNOCKOUT && j < n_keys; j++)
+        r->weights[j] /= 1.0f - a;
     return ATTN_OK;
 }
 
-static attn_status apply_edit(attn_pass *pass, const attn_edit *edit, const attn_sdpa_args *all, int64_t offset,
-                              float *weights)
+static bool concerns(const attn_edit *edit, int64_t layer, int32_t kind, int64_t entry)
 {
-    const int64_t heads = all->query.shape[1], rows = all->query.shape[2];
+    return edit->attention == kind && (edit->layer < 0 || edit->layer == layer) &&
+           (edit->entry < 0 || edit->entry == entry);
+}
+
+/* All edits of one row of one head, in order. */
+static attn_status edit_row(attn_pass *pass, int64_t layer, int32_t kind, int64_t entry, int64_t position,
+                            edited_row *r)
+{
     const size_t bytes = (size_t)pass->d->head_dim * sizeof(float);
-    for (int64_t h = edit->head < 0 ? 0 : edit->head; h < (edit->head < 0 ? heads : edit->head + 1); h++)
-        for (int64_t i = 0; i < rows; i++) {
-            if (edit->query >= 0 && edit->query != offset + i)
-                continue;
-            float *y = (float *)all->out.data + h * all->out.stride[1] + i * all->out.stride[2];
-            if (edit->kind == ATTN_EDIT_HEAD && edit->value)
-                memcpy(y, edit->value, bytes);
-            else if (edit->kind == ATTN_EDIT_HEAD)
-                memset(y, 0, bytes);
-            else if (edit->key < all->key.shape[2])
-                ATTN_TRY(edit_reading(pass, edit, all, h, i, weights));
+    r->looked = false;
+    for (int32_t e = 0; e < pass->args->n_edits; e++) {
+        const attn_edit *edit = &pass->args->edits[e];
+        if (!concerns(edit, layer, kind, entry) || (edit->head >= 0 && edit->head != r->head) ||
+            (edit->query >= 0 && edit->query != position))
+            continue;
+        if (edit->kind != ATTN_EDIT_HEAD) {
+            if (edit->key < r->all->key.shape[2])
+                ATTN_TRY(edit_reading(pass, edit, r));
+        } else if (edit->value) {
+            memcpy(head_row(r->all, r->head, r->row), edit->value, bytes);
+        } else {
+            memset(head_row(r->all, r->head, r->row), 0, bytes);
         }
+    }
     return ATTN_OK;
 }
 
-static attn_status apply_edits(attn_pass *pass, int64_t layer, int64_t entry, const attn_sdpa_args *all)
+static attn_status apply_edits(attn_pass *pass, int64_t layer, int32_t kind, int64_t entry, const attn_sdpa_args *all)
 {
-    const int64_t offset = pass->encoder ? 0 : pass->s->lengths[entry];
-    float *weights = malloc((size_t)(all->key.shape[2] + 1) * sizeof *weights);
-    attn_status status = weights ? ATTN_OK : attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
-    for (int32_t e = 0; status == ATTN_OK && e < pass->args->n_edits; e++) {
-        const attn_edit *edit = &pass->args->edits[e];
-        if ((edit->layer < 0 || edit->layer == layer) && (edit->entry < 0 || edit->entry == entry))
-            status = apply_edit(pass, edit, all, offset, weights);
-    }
-    free(weights);
+    const int64_t offset = pass->encoder ? 0 : pass->s->lengths[entry], n_keys = all->key.shape[2];
+    edited_row r = {.all = all};
+    bool any = false;
+    for (int32_t e = 0; e < pass->args->n_edits; e++)
+        any |= concerns(&pass->args->edits[e], layer, kind, entry);
+    if (!any)
+        return ATTN_OK;
+    r.weights = malloc((size_t)(n_keys + 1) * sizeof *r.weights);
+    r.allow = malloc((size_t)(n_keys + 1));
+    attn_status status =
+        r.weights && r.allow ? ATTN_OK : attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
+    for (r.head = 0; r.head < all->query.shape[1]; r.head++)
+        for (r.row = 0; status == ATTN_OK && r.row < all->query.shape[2]; r.row++)
+            status = edit_row(pass, layer, kind, entry, offset + r.row, &r);
+    free(r.weights);
+    free(r.allow);
     return status;
 }
 
@@ -432,8 +486,8 @@ attn_status attn_pass_attention(attn_pass *pass, int64_t layer, int32_t kind)
         entry_args(pass, layer, kind, b, &all);
         if (args->n_rows)
             ATTN_TRY(copy_rows(pass, layer, kind, b, &all));
-        if (args->n_edits && kind == ATTN_ATTENTION_SELF)
-            ATTN_TRY(apply_edits(pass, layer, b, &all));
+        if (args->n_edits)
+            ATTN_TRY(apply_edits(pass, layer, kind, b, &all));
         if (args->hook)
             ATTN_TRY(call_hook(pass, layer, kind, b, &all));
     }

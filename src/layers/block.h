@@ -37,8 +37,6 @@ typedef struct attn_worker {
     int32_t n_threads;
 } attn_worker;
 
-enum attn_norm_kind { ATTN_NORM_RMS, ATTN_NORM_LAYER };
-
 typedef struct attn_norm_options {
     enum attn_norm_kind kind;
     float offset; /* RMS: the scale is offset + weight (Gemma: 1) */

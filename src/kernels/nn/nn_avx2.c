@@ -18,6 +18,7 @@
 #define NN_ISA_NAME "avx2"
 #include "kernels/nn/nn_vec_avx2.h"
 #include "kernels/nn/nn_matmul.inc"
+#include "kernels/nn/nn_gemm.inc"
 #include "kernels/nn/nn_elementwise.inc"
 
 #if defined(__clang__)

@@ -13,6 +13,7 @@
 #define ATTN_KERNELS_NN_NN_KERNELS_H
 
 #include <stdint.h>
+#include "attn/layers.h" /* ATTN_ACT_* */
 
 #define ATTN_PANEL 16      /* outputs of one panel */
 #define ATTN_PANEL_BLOCK 32 /* inputs that share scales in I8 and U4 panels */
@@ -58,16 +59,6 @@ static inline int64_t attn_panel_count(const attn_panels *w)
     return (w->n_out + ATTN_PANEL - 1) / ATTN_PANEL;
 }
 
-enum { /* activations of attn_nn_kernels.activate */
-    ATTN_ACT_NONE = 0,
-    ATTN_ACT_RELU = 1,
-    ATTN_ACT_SILU = 2,      /* x / (1 + exp(-x)) */
-    ATTN_ACT_GELU_ERF = 3,  /* x (1 + erf(x / sqrt 2)) / 2 */
-    ATTN_ACT_GELU_TANH = 4, /* x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 */
-    ATTN_ACT_GELU_QUICK = 5, /* x / (1 + exp(-1.702 x)) */
-    ATTN_ACT_TANH = 6
-};
-
 typedef struct attn_nn_kernels {
     const char *isa;
     /* y[m][n] = sum_k x[m][k] w[n][k] for the outputs of panels first .. first + count - 1, m < rows <= 96; y points
@@ -82,6 +73,17 @@ typedef struct attn_nn_kernels {
     /* gate = act(gate) * up */
     void (*activate_mul)(int32_t act, float *gate, const float *up, int64_t n);
     void (*add)(float *y, const float *x, int64_t n); /* y += x */
+
+    /* The general product (nn_gemm.inc): packed rows of A times packed columns of B. */
+    int32_t gemm_mr, gemm_nr; /* rows and columns of a register tile */
+    /* out[panel][k][width] = element (panel * width + i, k) of x, i < count in all, zeros beyond; that element lies at
+     * x[i * ld + k], or at x[k * ld + i] where by_row is 0. width is gemm_mr or gemm_nr. */
+    void (*gemm_pack)(const float *x, int64_t ld, int32_t by_row, int64_t count, int64_t k, int64_t width, int64_t step,
+                      float *out);
+    /* c[m][n] = (resume ? c[m][n] : 0) + sum_k a b, m < rows, n < cols: one accumulator, k ascending. a_step and b_step:
+     * floats from one packed panel to the next. */
+    void (*gemm_block)(int64_t rows, int64_t cols, int64_t k, const float *a, int64_t a_step, const float *b,
+                       int64_t b_step, float *c, int64_t ldc, int32_t resume);
 } attn_nn_kernels;
 
 /* The kernels of an ISA level (ATTN_ISA_SCALAR, ..., as attn/attn.h); a level without its own gets the next lower. */

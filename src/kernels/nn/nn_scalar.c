@@ -8,4 +8,5 @@
 #define NN_ISA_NAME "scalar"
 #include "kernels/nn/nn_vec_scalar.h"
 #include "kernels/nn/nn_matmul.inc"
+#include "kernels/nn/nn_gemm.inc"
 #include "kernels/nn/nn_elementwise.inc"

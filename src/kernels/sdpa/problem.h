@@ -7,6 +7,7 @@
 #include <math.h>
 #include "attn/attn.h"
 #include "core/compiler.h"
+#include "core/philox.h"
 
 typedef struct attn_problem {
     attn_sdpa_args a; /* the caller's arguments, missing fields zero, broadcast masks given stride 0 */
@@ -80,31 +81,14 @@ static inline void attn_kv_slot(const attn_problem *p, const attn_entry *e, int6
     }
 }
 
-/* Philox4x32-10 (Salmon et al. 2011): the keep decision of pair (i, j) of a head. Key = seed; counter = (entry, head, i, j).
- * Kept when the 32-bit word is at or above p * 2^32. Four keys j share one draw. */
-static inline void attn_philox(const uint32_t counter[4], uint64_t seed, uint32_t out[4])
-{
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-        c1 = (uint32_t)b;
-        c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-        c3 = (uint32_t)a;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
-}
-
 /* Whether weights are dropped at all: a keep array counts at dropout_p 0 too. */
 static inline bool attn_drops(const attn_problem *p)
 {
     return p->a.dropout_p > 0 || p->a.keep.data != NULL;
 }
 
-/* Factor of the weight of pair (i, j) under dropout: 0 or 1/(1-p). */
+/* Factor of the weight of pair (i, j) under dropout: 0 or 1/(1-p). Philox with key = seed and counter = (entry, head, i,
+ * j): four keys j share one draw; kept when the 32-bit word is at or above p * 2^32. */
 static inline double attn_dropout_factor(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, int64_t j)
 {
     const attn_sdpa_args *a = &p->a;

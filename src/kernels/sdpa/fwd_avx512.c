@@ -2,6 +2,7 @@
 #include "kernels/sdpa/fwd_plan.h"
 #include "kernels/simd/simd_levels.h"
 #include "core/half.h"
+#include "core/view.h"
 
 #if ATTN_HAVE_AVX512
 #define ISA avx512

@@ -49,6 +49,7 @@ void attn_fwd_plan_make(const attn_problem *p, const attn_fwd_kernel *kernel, at
     if (plan->key_stride % 256 == 0)
         plan->key_stride += 16;
     plan->value_padded = round_up(p->value_dim, kernel->panel);
+    plan->value_pitch = block * kernel->panel + 16;
     int64_t at = 0, strip = plan->strip_rows;
     plan->query_at = at;
     at += round_up(strip * p->head_dim, 16);
@@ -57,7 +58,7 @@ void attn_fwd_plan_make(const attn_problem *p, const attn_fwd_kernel *kernel, at
     plan->score_at = at;
     at += round_up(tile * block, 16);
     plan->value_at = at;
-    at += round_up(block * plan->value_padded, 16);
+    at += round_up(plan->value_padded / kernel->panel * plan->value_pitch, 16);
     plan->key_at = at;
     at += block * plan->key_stride; /* used where keys are copied; counted always: memory may not depend on strides */
     plan->row_at = at;

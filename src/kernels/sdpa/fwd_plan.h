@@ -22,9 +22,16 @@
 
 typedef struct attn_fwd_plan attn_fwd_plan;
 
-/* Rows row_begin .. row_begin + row_count - 1 of the stack of kv head g of an entry. scratch: plan->scratch_bytes. */
-typedef void (*attn_fwd_strip_fn)(const attn_fwd_plan *plan, const attn_entry *e, int64_t g, int64_t row_begin,
-                                  int64_t row_count, void *scratch);
+/* Rows row_begin .. row_begin + row_count - 1 of the stack of kv head g of an entry. */
+typedef struct attn_fwd_task {
+    attn_entry entry;
+    int64_t g, row_begin, row_count;
+} attn_fwd_task;
+
+/* scratch: plan->scratch_bytes. next: the task that this worker will likely do then, whose rows are fetched into the
+ * cache ahead; NULL: none. */
+typedef void (*attn_fwd_strip_fn)(const attn_fwd_plan *plan, const attn_fwd_task *task, const attn_fwd_task *next,
+                                  void *scratch);
 
 typedef struct attn_fwd_kernel {
     attn_fwd_strip_fn strip;
@@ -41,6 +48,7 @@ struct attn_fwd_plan {
     bool rules;           /* scores need more than a positive scale: the rules pass runs */
     int64_t key_stride;   /* of copied keys, in floats */
     int64_t value_padded; /* value_dim rounded up to whole panels */
+    int64_t value_pitch;  /* floats from one panel of values to the next: not a power of two, for the cache's sets */
     /* offsets into a worker's scratch, in floats */
     int64_t query_at, out_at, score_at, value_at, key_at, row_at;
     size_t scratch_bytes;
@@ -51,10 +59,10 @@ bool attn_fwd_suits(const attn_problem *p);
 /* By shape alone. */
 void attn_fwd_plan_make(const attn_problem *p, const attn_fwd_kernel *kernel, attn_fwd_plan *plan);
 
-void attn_fwd_strip_scalar(const attn_fwd_plan *, const attn_entry *, int64_t, int64_t, int64_t, void *);
-void attn_fwd_strip_avx2(const attn_fwd_plan *, const attn_entry *, int64_t, int64_t, int64_t, void *);
-void attn_fwd_strip_avx512(const attn_fwd_plan *, const attn_entry *, int64_t, int64_t, int64_t, void *);
-void attn_fwd_strip_neon(const attn_fwd_plan *, const attn_entry *, int64_t, int64_t, int64_t, void *);
+void attn_fwd_strip_scalar(const attn_fwd_plan *, const attn_fwd_task *, const attn_fwd_task *, void *);
+void attn_fwd_strip_avx2(const attn_fwd_plan *, const attn_fwd_task *, const attn_fwd_task *, void *);
+void attn_fwd_strip_avx512(const attn_fwd_plan *, const attn_fwd_task *, const attn_fwd_task *, void *);
+void attn_fwd_strip_neon(const attn_fwd_plan *, const attn_fwd_task *, const attn_fwd_task *, void *);
 
 /* {strip, lanes, vectors, keys, dims, panel}; the stubs define the same numbers. */
 #define ATTN_FWD_KERNEL_SCALAR {attn_fwd_strip_scalar, 1, 4, 4, 4, 4}

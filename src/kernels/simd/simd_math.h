@@ -51,6 +51,25 @@ ATTN_INLINE v_f32 v_exp2_soft(v_f32 x)
     return v_mul(v_exp2_poly(r), v_shl23(t));
 }
 
+/* v_exp2_soft of x[0] .. x[n - 1], step by step for all of them: a chain of dependent steps is several times as long as
+ * its work, and a scheduler does not look far enough ahead to find the next one. n is a constant. */
+ATTN_INLINE void v_exp2_soft_many(v_f32 *x, const int n)
+{
+    static const float c[] = {0x1.5f88fep-10f, 0x1.3b29e4p-7f, 0x1.c6ae2cp-5f, 0x1.ebfbe0p-3f, 0x1.62e432p-1f, 1.0f};
+    const v_f32 magic = v_set1(0x1.8p23f + 127.0f);
+    v_f32 t[8], p[8];
+#define EACH _Pragma("GCC unroll 8") for (int k = 0; k < n; k++)
+    EACH x[k] = v_max(v_set1(-127.0f), x[k]);
+    EACH t[k] = v_add(x[k], magic);
+    EACH x[k] = v_sub(x[k], v_sub(t[k], magic));
+    EACH p[k] = v_fma(v_set1(0x1.446c7ep-13f), x[k], v_set1(c[0]));
+#pragma GCC unroll 8
+    for (int step = 1; step < 6; step++)
+        EACH p[k] = v_fma(p[k], x[k], v_set1(c[step]));
+    EACH x[k] = v_mul(p[k], v_shl23(t[k]));
+#undef EACH
+}
+
 /* e^x: n = round(x log2 e), r = x - n ln 2 in two parts (Cody and Waite), |r| <= 0.3466. */
 ATTN_INLINE v_f32 v_exp(v_f32 x)
 {

@@ -97,9 +97,8 @@ static void reference_task(void *arg, int64_t task, int32_t worker)
 }
 
 /* Tasks go from the last strip of an entry, which a causal mask makes the longest, to its first. */
-static void strip_task(void *arg, int64_t task, int32_t worker)
+static attn_fwd_task place_task(const forward_job *job, int64_t task)
 {
-    const forward_job *job = arg;
     const attn_problem *p = job->problem;
     int64_t unit = task / p->n_kv_heads, g = task % p->n_kv_heads, entry, strip;
     if (job->strips_per_entry) { /* strip-major over all entries */
@@ -117,10 +116,20 @@ static void strip_task(void *arg, int64_t task, int32_t worker)
         entry = low;
         strip = job->first_strip[entry + 1] - 1 - unit;
     }
-    attn_entry e = attn_problem_entry(p, entry);
-    int64_t begin = strip * job->plan.strip_rows, rows = e.q_count * p->group - begin;
-    job->plan.kernel->strip(&job->plan, &e, g, begin, rows < job->plan.strip_rows ? rows : job->plan.strip_rows,
-                            job->scratch + (size_t)worker * job->scratch_bytes);
+    attn_fwd_task t = {attn_problem_entry(p, entry), g, strip * job->plan.strip_rows, 0};
+    int64_t rows = t.entry.q_count * p->group - t.row_begin;
+    t.row_count = rows < job->plan.strip_rows ? rows : job->plan.strip_rows;
+    return t;
+}
+
+static void strip_task(void *arg, int64_t task, int32_t worker)
+{
+    const forward_job *job = arg;
+    attn_fwd_task now = place_task(job, task), next;
+    bool more = task + job->n_workers < job->n_tasks;
+    if (more)
+        next = place_task(job, task + job->n_workers);
+    job->plan.kernel->strip(&job->plan, &now, more ? &next : NULL, job->scratch + (size_t)worker * job->scratch_bytes);
 }
 
 /* Rows that belong to no entry (beyond q_len, after the last segment): out 0, lse -inf. */

@@ -6,7 +6,7 @@
 
 bool attn_backward_is_fast(const attn_bwd_problem *g)
 {
-    return g->forward.a.query.dtype != ATTN_F64;
+    return g->forward.a.query.dtype != ATTN_F64 && !attn_backward_is_small(g);
 }
 
 static int64_t round_up(int64_t n, int64_t step)

@@ -9,8 +9,13 @@
 attn_status attn_backward_plain_bytes(attn_ctx *ctx, const attn_bwd_problem *g, size_t *bytes);
 void attn_backward_plain(attn_ctx *ctx, const attn_bwd_problem *g, void *memory);
 
-/* False for f64, which only the plain path computes. */
+/* False for f64 and for small problems, which the plain path computes. */
 bool attn_backward_is_fast(const attn_bwd_problem *g);
+/* Problems of at most this many multiply-adds a product and head (16 x 16 pairs of 2 x 128 numbers, 64 x 64 of 2 x 8) are done
+ * in double in every dtype: it costs microseconds, and sums of few large terms that cancel keep their digits. By extents alone,
+ * and never for packed sequences, so that the companions of a sequence do not show. */
+#define ATTN_BACKWARD_SMALL 65536
+bool attn_backward_is_small(const attn_bwd_problem *g);
 attn_status attn_backward_fast_bytes(attn_ctx *ctx, const attn_bwd_problem *g, size_t *bytes);
 void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory);
 

@@ -1,15 +1,16 @@
-/* backward_plain.c - the plain backward pass: every gradient in a pass of its own, every element owned by one task. */
+/* backward_plain.c - the backward pass in double: every gradient in a pass of its own, every element owned by one task. Gradients
+ * of queries, keys and values run in tiles (kernels/sdpa/wide.h), those of things added to scores pair by pair. */
 #include "ops/sdpa/backward_paths.h"
+#include "kernels/sdpa/wide.h"
 #include "core/view.h"
-
-#define ROWS_PER_TASK 32
 
 typedef struct plain_job {
     const attn_bwd_problem *g;
+    const attn_wide_kernels *kernels;
     attn_ref_row *rows;   /* batch * n_heads * seq_q */
     double *scratch;      /* scratch_count doubles per worker */
     int64_t scratch_count;
-    int64_t n_blocks;     /* of ROWS_PER_TASK rows, or of ATTN_REF_BIAS_BLOCK keys */
+    int64_t n_blocks;     /* of ATTN_WIDE_ROWS rows, of ATTN_WIDE_KEYS keys, or of ATTN_REF_BIAS_BLOCK keys */
 } plain_job;
 
 static int64_t block_count(int64_t extent, int64_t block)
@@ -22,6 +23,25 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Rows of block `block` of the stack of a kv head in an entry; false when there are none. */
+static bool rows_of(const plain_job *job, int64_t task, attn_wide_rows *rows)
+{
+    const attn_problem *p = &job->g->forward;
+    int64_t head = task / job->n_blocks, g = head % p->n_kv_heads;
+    rows->entry = attn_problem_entry(p, head / p->n_kv_heads);
+    rows->kv_head = g;
+    rows->head = g * p->group;
+    rows->stack = p->group;
+    rows->begin = task % job->n_blocks * ATTN_WIDE_ROWS;
+    rows->count = least(ATTN_WIDE_ROWS, rows->entry.q_count * p->group - rows->begin);
+    return rows->count > 0;
+}
+
+static double *scratch_of(const plain_job *job, int32_t worker)
+{
+    return job->scratch + worker * job->scratch_count;
+}
+
 static void rows_task(void *arg, int64_t task, int32_t worker)
 {
     const plain_job *job = arg;
@@ -31,24 +51,47 @@ static void rows_task(void *arg, int64_t task, int32_t worker)
         job->rows[task * p->seq_q + q] = attn_ref_backward_row(job->g, task / p->n_heads, task % p->n_heads, q);
 }
 
+static void exact_rows_task(void *arg, int64_t task, int32_t worker)
+{
+    const plain_job *job = arg;
+    attn_wide_rows rows;
+    if (rows_of(job, task, &rows))
+        job->kernels->backward_rows(job->g, &rows, job->rows, scratch_of(job, worker));
+}
+
 static void query_task(void *arg, int64_t task, int32_t worker)
 {
     const plain_job *job = arg;
-    const attn_problem *p = &job->g->forward;
-    int64_t head = task / job->n_blocks, first = task % job->n_blocks * ROWS_PER_TASK;
-    for (int64_t q = first; q < least(first + ROWS_PER_TASK, p->seq_q); q++)
-        attn_ref_backward_query(job->g, job->rows, head / p->n_heads, head % p->n_heads, q,
-                                job->scratch + worker * job->scratch_count);
+    attn_wide_rows rows;
+    if (rows_of(job, task, &rows))
+        job->kernels->backward_query(job->g, &rows, job->rows, scratch_of(job, worker));
 }
 
 static void key_task(void *arg, int64_t task, int32_t worker)
 {
     const plain_job *job = arg;
     const attn_problem *p = &job->g->forward;
-    int64_t head = task / job->n_blocks, first = task % job->n_blocks * ROWS_PER_TASK;
-    for (int64_t k = first; k < least(first + ROWS_PER_TASK, p->seq_kv); k++)
-        attn_ref_backward_key(job->g, job->rows, head / p->n_kv_heads, head % p->n_kv_heads, k,
-                              job->scratch + worker * job->scratch_count);
+    int64_t head = task / job->n_blocks, first = task % job->n_blocks * ATTN_WIDE_KEYS;
+    attn_entry e = attn_problem_entry(p, head / p->n_kv_heads);
+    if (first < e.k_count)
+        job->kernels->backward_keys(job->g, &e, head % p->n_kv_heads, first, job->rows, scratch_of(job, worker));
+}
+
+/* Queries and keys of no entry: 0. One task is a head of a batch entry. */
+static void padding_task(void *arg, int64_t task, int32_t worker)
+{
+    const plain_job *job = arg;
+    const attn_problem *p = &job->g->forward;
+    int64_t b = task / p->n_heads, h = task % p->n_heads, unused;
+    attn_entry e;
+    for (int64_t q = 0; q < p->seq_q; q++)
+        if (!attn_entry_of_query(p, b, q, &e, &unused)) {
+            job->rows[task * p->seq_q + q] = (attn_ref_row){-INFINITY, 0};
+            attn_ref_backward_query(job->g, job->rows, b, h, q, scratch_of(job, worker));
+        }
+    for (int64_t k = 0; h < p->n_kv_heads && k < p->seq_kv; k++)
+        if (!attn_entry_of_key(p, b, k, &e, &unused))
+            attn_ref_backward_key(job->g, job->rows, b, h, k, scratch_of(job, worker));
 }
 
 static void bias_task(void *arg, int64_t task, int32_t worker)
@@ -88,7 +131,7 @@ static void run(attn_ctx *ctx, int64_t n_tasks, double work, attn_task_fn fn, pl
 void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias, bool relative)
 {
     const attn_problem *p = &g->forward;
-    plain_job job = {g, rows, NULL, 0, 0};
+    plain_job job = {g, NULL, rows, NULL, 0, 0};
     if (bias) {
         const int64_t *shape = g->a.d_bias.shape;
         job.n_blocks = block_count(shape[3], ATTN_REF_BIAS_BLOCK);
@@ -109,20 +152,44 @@ static size_t rows_bytes(const attn_problem *p)
     return bytes;
 }
 
+/* Most queries and keys of an entry. */
+static void longest_entry(const attn_problem *p, int64_t *queries, int64_t *keys)
+{
+    *queries = *keys = 0;
+    for (int64_t s = 0; s < p->n_entries; s++) {
+        attn_entry e = attn_problem_entry(p, s);
+        *queries = e.q_count > *queries ? e.q_count : *queries;
+        *keys = e.k_count > *keys ? e.k_count : *keys;
+    }
+}
+
+bool attn_backward_is_small(const attn_bwd_problem *g)
+{
+    const attn_problem *p = &g->forward;
+    int64_t pair = p->head_dim + p->value_dim, most = ATTN_BACKWARD_SMALL / (pair > 0 ? pair : 1);
+    return !p->packed && (p->seq_kv == 0 || p->seq_q <= most / p->seq_kv);
+}
+
 void attn_backward_plain(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
 {
     const attn_problem *p = &g->forward;
-    int64_t n_rows = p->batch * p->n_heads, dims = p->head_dim + p->value_dim;
-    plain_job job = {g, memory, (double *)(void *)((char *)memory + rows_bytes(p)), dims, 0};
-    run(ctx, n_rows, (double)n_rows * (double)p->seq_q * (double)p->value_dim, rows_task, &job);
-    if (g->a.d_query.data) {
-        job.n_blocks = block_count(p->seq_q, ROWS_PER_TASK);
-        run(ctx, n_rows * job.n_blocks, pair_work(p), query_task, &job);
-    }
-    if (g->a.d_key.data || g->a.d_value.data) {
-        job.n_blocks = block_count(p->seq_kv, ROWS_PER_TASK);
-        run(ctx, p->batch * p->n_kv_heads * job.n_blocks, pair_work(p), key_task, &job);
-    }
+    int64_t n_rows = p->batch * p->n_heads, heads = p->n_entries * p->n_kv_heads, queries, keys;
+    plain_job job = {g, attn_wide_kernels_at(ctx->isa), memory, (double *)(void *)((char *)memory + rows_bytes(p)),
+                     attn_wide_scratch(p), 0};
+    longest_entry(p, &queries, &keys);
+    int64_t row_blocks = block_count(queries * p->group, ATTN_WIDE_ROWS);
+    job.n_blocks = row_blocks;
+    if (attn_backward_is_small(g))
+        run(ctx, heads * row_blocks, pair_work(p), exact_rows_task, &job);
+    else
+        run(ctx, n_rows, (double)n_rows * (double)p->seq_q * (double)p->value_dim, rows_task, &job);
+    if (p->packed || p->a.mask.q_len || p->a.mask.kv_len)
+        run(ctx, n_rows, (double)n_rows * (double)(p->seq_q + p->seq_kv), padding_task, &job);
+    if (g->a.d_query.data)
+        run(ctx, heads * row_blocks, pair_work(p), query_task, &job);
+    job.n_blocks = block_count(keys, ATTN_WIDE_KEYS);
+    if (g->a.d_key.data || g->a.d_value.data)
+        run(ctx, heads * job.n_blocks, pair_work(p), key_task, &job);
     attn_backward_plain_tables(ctx, g, job.rows, g->a.d_bias.data != NULL, g->a.d_relative != NULL);
 }
 
@@ -131,7 +198,7 @@ attn_status attn_backward_plain_bytes(attn_ctx *ctx, const attn_bwd_problem *g, 
     const attn_problem *p = &g->forward;
     *bytes = 0;
     if (!attn_backward_add_bytes(bytes, (size_t)(p->batch * p->n_heads * p->seq_q), sizeof(attn_ref_row)) ||
-        !attn_backward_add_bytes(bytes, (size_t)(p->head_dim + p->value_dim), sizeof(double) * (size_t)ctx->n_threads))
+        !attn_backward_add_bytes(bytes, (size_t)attn_wide_scratch(p), sizeof(double) * (size_t)ctx->n_threads))
         return attn_fail(ctx, ATTN_ERR_OUT_OF_MEMORY, "the workspace of these shapes does not fit this address space");
     return ATTN_OK;
 }

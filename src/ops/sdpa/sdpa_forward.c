@@ -3,6 +3,7 @@
 #include "ops/sdpa/run.h"
 #include "ops/sdpa/validate.h"
 #include "kernels/ref/ref_sdpa.h"
+#include "kernels/sdpa/wide.h"
 #include "kernels/table.h"
 #include "core/cpu.h"
 #include "core/view.h"
@@ -10,7 +11,8 @@
 /* A call after its plan: which dataflow, how many tasks and workers, which memory. */
 typedef struct forward_job {
     const attn_problem *problem;
-    bool strips;              /* queries in lanes (kernels/sdpa/fwd_plan.h); else the reference, row by row */
+    bool strips;              /* queries in lanes (kernels/sdpa/fwd_plan.h); else doubles (kernels/sdpa/wide.h) */
+    const attn_wide_kernels *wide;
     bool decoded;             /* entries of few rows go the decode way (ops/sdpa/decode_path.h), before the others */
     attn_fwd_plan plan;
     int64_t strips_per_entry; /* where all entries have the same number of queries; 0: first_strip tells */
@@ -56,13 +58,20 @@ static void plan_memory(const attn_ctx *ctx, const attn_problem *p, forward_job 
         job->scratch_bytes = round_size(job->plan.scratch_bytes);
         job->table_bytes = p->n_entries > 1 ? round_size((size_t)(p->n_entries + 1) * sizeof(int64_t)) : 0;
     } else {
-        job->scratch_bytes = round_size((size_t)(p->value_dim ? p->value_dim : 1) * sizeof(double));
+        job->wide = attn_wide_kernels_at(ctx->isa);
+        job->scratch_bytes = round_size((size_t)attn_wide_scratch(p) * sizeof(double));
     }
     job->n_workers = attn_ctx_workers(ctx, ctx->n_threads, work_of(p));
     job->workspace_bytes = job->table_bytes + (size_t)job->n_workers * job->scratch_bytes;
     size_t decode_bytes = job->decoded ? attn_decode_scratch(ctx, p) : 0; /* one after the other, in the same memory */
     if (job->workspace_bytes < decode_bytes)
         job->workspace_bytes = decode_bytes;
+}
+
+/* Blocks of rows of the longest entry. */
+static int64_t wide_blocks(const attn_problem *p)
+{
+    return (p->seq_q * p->group + ATTN_WIDE_ROWS - 1) / ATTN_WIDE_ROWS;
 }
 
 /* The tasks: lengths are read here. */
@@ -72,7 +81,7 @@ static void plan_tasks(const attn_ctx *ctx, forward_job *job)
     if (job->scratch_bytes == 0) {
         job->n_tasks = 0;
     } else if (!job->strips) {
-        job->n_tasks = p->n_entries * p->n_heads;
+        job->n_tasks = p->n_entries * p->n_kv_heads * wide_blocks(p);
     } else if (p->n_entries <= 1 || (!p->packed && !p->a.mask.q_len)) {
         int64_t count = p->n_entries ? attn_problem_entry(p, 0).q_count : 0;
         job->strips_per_entry = strips_of(job, count);
@@ -84,16 +93,16 @@ static void plan_tasks(const attn_ctx *ctx, forward_job *job)
     job->n_workers = attn_ctx_workers(ctx, job->n_tasks, work_of(p));
 }
 
-static void reference_task(void *arg, int64_t task, int32_t worker)
+static void wide_task(void *arg, int64_t task, int32_t worker)
 {
     const forward_job *job = arg;
     const attn_problem *p = job->problem;
-    attn_entry e = attn_problem_entry(p, task / p->n_heads);
-    double *sums = (double *)(void *)(job->scratch + (size_t)worker * job->scratch_bytes);
-    if (job->decoded && attn_decode_takes(p, e.q_count))
-        return;
-    for (int64_t i = 0; i < e.q_count; i++)
-        attn_ref_forward_row(p, &e, task % p->n_heads, i, sums);
+    int64_t blocks = wide_blocks(p), head = task / blocks, g = head % p->n_kv_heads;
+    attn_entry e = attn_problem_entry(p, head / p->n_kv_heads);
+    int64_t begin = (blocks - 1 - task % blocks) * ATTN_WIDE_ROWS, left = e.q_count * p->group - begin;
+    attn_wide_rows rows = {e, g, g * p->group, p->group, begin, left < ATTN_WIDE_ROWS ? left : ATTN_WIDE_ROWS};
+    if (left > 0)
+        job->wide->forward(p, &rows, (double *)(void *)(job->scratch + (size_t)worker * job->scratch_bytes));
 }
 
 /* Tasks go from the last strip of an entry, which a causal mask makes the longest, to its first. */
@@ -177,7 +186,7 @@ void attn_sdpa_run(attn_ctx *ctx, const attn_problem *p, void *scratch)
     }
     clear_padding(p);
     if (job.n_tasks)
-        attn_ctx_for(ctx, job.n_tasks, job.n_workers, job.strips ? strip_task : reference_task, &job);
+        attn_ctx_for(ctx, job.n_tasks, job.n_workers, job.strips ? strip_task : wide_task, &job);
 }
 
 attn_status attn_sdpa_workspace(attn_ctx *ctx, const attn_sdpa_args *args, size_t *bytes)
@@ -215,11 +224,11 @@ attn_status attn_sdpa_describe(attn_ctx *ctx, const attn_sdpa_args *args, attn_s
     if (job.scratch_bytes == 0) {
         attn_decode_describe(ctx, &p, &filled);
     } else { /* entries of few rows in a mixed batch go the decode way first; this is what the others do */
-        filled.kernel = job.strips ? "queries in lanes" : "reference";
-        filled.tile_rows = job.strips ? job.plan.tile_rows : 1;
-        filled.tile_keys = job.strips ? job.plan.kernel->keys : 1;
-        filled.query_block = job.strips ? job.plan.strip_rows : p.seq_q;
-        filled.key_block = job.strips ? job.plan.key_block : p.seq_kv;
+        filled.kernel = job.strips ? "queries in lanes" : "doubles";
+        filled.tile_rows = job.strips ? job.plan.tile_rows : job.wide->tile_rows;
+        filled.tile_keys = job.strips ? job.plan.kernel->keys : job.wide->panel;
+        filled.query_block = job.strips ? job.plan.strip_rows : ATTN_WIDE_ROWS;
+        filled.key_block = job.strips ? job.plan.key_block : ATTN_WIDE_KEYS;
         filled.n_tasks = job.n_tasks;
         filled.n_threads = job.n_workers;
     }

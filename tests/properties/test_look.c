@@ -9,6 +9,7 @@
 #include "kernels/ref/ref_sdpa.h"
 #include "ops/sdpa/validate.h"
 #include "kernels/score_size.h"
+#include "core/view.h"
 #include "properties/random_problem.h"
 
 #define N_PROBLEMS 400
@@ -156,6 +157,88 @@ static void mass_parts_do_not_depend_on_threads(void **state)
     random_problem_free(&made);
 }
 
+/* 100,000 keys in bf16 and f32: weights of rows times values are the forward pass, top-k and statistics are those of the
+ * weights, and key mass sums to the number of rows. */
+static void agree_at_100_000_keys(int32_t dtype)
+{
+    enum { KEYS = 100000, QUERIES = 3, DIM = 16, K = 5 };
+    rng r = {11};
+    random_problem made;
+    memset(&made, 0, sizeof made);
+    attn_sdpa_args *a = &made.args;
+    ATTN_ARGS_INIT(a);
+    attn_cview *views[3] = {&a->query, &a->key, &a->value};
+    for (int n = 0; n < 3; n++) {
+        int64_t rows = n == 0 ? QUERIES : KEYS;
+        *views[n] = problem_floats(&made, &r, 1, n == 0 ? 2 : 1, rows, DIM, n == 2 ? 1 : 2);
+        if (dtype == ATTN_BF16) {
+            const float *x = views[n]->data;
+            uint16_t *y = problem_memory(&made, (size_t)(2 * rows * DIM) * 2);
+            for (int64_t k = 0; k < views[n]->stride[0]; k++)
+                attn_store_element(y, ATTN_BF16, k, (double)x[k]);
+            views[n]->data = y;
+            views[n]->dtype = ATTN_BF16;
+        }
+    }
+    float *out = problem_memory(&made, 2 * QUERIES * DIM * 4), top[2 * QUERIES * K];
+    int64_t keys[2 * QUERIES * K];
+    attn_row_stat stat[2 * QUERIES];
+    double *w = problem_memory(&made, 2 * QUERIES * KEYS * 8), *mass = problem_memory(&made, 2 * KEYS * 8), total = 0;
+    a->out = attn_view_of(out, ATTN_F32, 1, 2, QUERIES, DIM);
+    a->lse = problem_memory(&made, 2 * QUERIES * 4);
+    a->mask.flags = ATTN_MASK_CAUSAL | ATTN_MASK_OFFSET;
+    a->mask.query_offset = KEYS - QUERIES;
+    attn_view weights = attn_view_of(w, ATTN_F64, 1, 1, 2 * QUERIES, KEYS), mass_view = attn_view_of(mass, ATTN_F64, 1, 2, KEYS, 1);
+    assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
+    assert_int_equal(attn_sdpa_rows(ctx, a, NULL, 2 * QUERIES, &weights), ATTN_OK);
+    assert_int_equal(attn_sdpa_topk(ctx, a, NULL, 2 * QUERIES, K, keys, top), ATTN_OK);
+    assert_int_equal(attn_sdpa_row_stats(ctx, a, NULL, 2 * QUERIES, stat), ATTN_OK);
+    assert_int_equal(attn_sdpa_key_mass(ctx, a, &mass_view), ATTN_OK);
+    for (int64_t row = 0; row < 2 * QUERIES; row++) {
+        const double *x = w + row * KEYS;
+        double sum = 0, mean[DIM] = {0}, size = 0;
+        for (int64_t j = 0; j < KEYS; j++) {
+            sum += x[j];
+            for (int64_t d = 0; d < DIM; d++) {
+                mean[d] += x[j] * attn_cview_at(&a->value, 0, 0, j, d);
+                size += x[j] * fabs(attn_cview_at(&a->value, 0, 0, j, d)) / DIM;
+            }
+        }
+        assert_true(fabs(sum - 1) <= 1e-5); /* lse is f32, of size 20: 20 * 2^-24 and its own error */
+        for (int64_t d = 0; d < DIM; d++)
+            assert_true(fabs(mean[d] - (double)out[row * DIM + d]) <= 2e-5 * size);
+        assert_true(fabs(stat[row].key_weight - sum) <= 1e-10);
+        for (int64_t n = 0; n < K; n++) { /* alone, a row's scores are summed in another order */
+            assert_true(fabs((double)top[row * K + n] - x[keys[row * K + n]]) <= 1e-7 * x[keys[row * K + n]]);
+            assert_true(n == 0 || top[row * K + n] <= top[row * K + n - 1]);
+        }
+        assert_true(keys[row * K] == stat[row].max_key);
+        for (int64_t j = 0; j < KEYS; j++)
+            assert_true((float)x[j] <= top[row * K + K - 1] || j == keys[row * K] || j == keys[row * K + 1] ||
+                        j == keys[row * K + 2] || j == keys[row * K + 3]);
+        attn_row chosen = {0, row / QUERIES, row % QUERIES};
+        double *alone = problem_memory(&made, KEYS * 8);
+        attn_view one = attn_view_of(alone, ATTN_F64, 1, 1, 1, KEYS);
+        assert_int_equal(attn_sdpa_rows(ctx, a, &chosen, 1, &one), ATTN_OK);
+        for (int64_t j = 0; j < KEYS; j++)
+            assert_true(fabs(alone[j] - x[j]) <= 1e-12 * x[j]);
+    }
+    for (int64_t j = 0; j < 2 * KEYS; j++)
+        total += mass[j];
+    assert_true(fabs(total - 2 * QUERIES) <= 1e-4);
+    random_problem_free(&made);
+}
+static void f32_at_100_000_keys(void **state)
+{
+    (void)state;
+    agree_at_100_000_keys(ATTN_F32);
+}
+static void bf16_at_100_000_keys(void **state)
+{
+    (void)state;
+    agree_at_100_000_keys(ATTN_BF16);
+}
+
 static void nan_goes_last_in_topk(void **state)
 {
     (void)state;
@@ -205,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(against_reference),     cmocka_unit_test(mass_parts_do_not_depend_on_threads),
+        cmocka_unit_test(f32_at_100_000_keys),   cmocka_unit_test(bf16_at_100_000_keys),
         cmocka_unit_test(nan_goes_last_in_topk), cmocka_unit_test(bad_arguments_name_the_field),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);

@@ -1,15 +1,21 @@
-/* sdpa_look.c - what attention read: weights of chosen rows, top-k keys, key mass and row statistics. One row of scores at a
- * time (seq_kv doubles per worker), so memory stays linear; weights are exp(score - lse). */
-#include "ops/sdpa/look_row.h"
+/* sdpa_look.c - what attention read: weights of chosen rows, top-k keys, key mass and row statistics. Blocks of rows meet blocks
+ * of keys in double (kernels/sdpa/wide.h), and what is kept of a block of weights is all that differs; memory does not grow with
+ * the number of keys. */
+#include "ops/sdpa/validate.h"
+#include "kernels/sdpa/wide.h"
 #include "core/view.h"
 
 #define LL(x) ((long long)(x))
 
+struct look_block;
+
 typedef struct look_job {
     const attn_problem *p;
+    const attn_wide_kernels *kernels;
     const attn_row *rows; /* NULL: every row */
     int64_t n_rows, k;
-    double *scratch; /* attn_look_scratch(p) doubles per worker */
+    double *scratch; /* scratch_count doubles per worker */
+    int64_t scratch_count;
     const attn_view *weights;
     int64_t *indices;
     float *top;
@@ -17,29 +23,123 @@ typedef struct look_job {
     const attn_view *mass;
     double *partial; /* key mass: one array of seq_kv doubles per part */
     int64_t head, n_parts;
+    /* results of rows first .. first + count - 1 before and after their weights are visited */
+    void (*begin)(const struct look_job *job, int64_t first, int64_t count);
+    attn_wide_visit visit;
+    void (*finish)(const struct look_block *block, int64_t first, int64_t count); /* NULL: nothing left to do */
 } look_job;
 
-static attn_row row_of(const look_job *job, int64_t r)
+/* A block of rows at work: its results are those of rows first .. first + rows.count - 1 of the call. */
+typedef struct look_block {
+    const look_job *job;
+    int64_t first;
+    int64_t found[ATTN_WIDE_ROWS]; /* topk: keys in the heap of each row */
+    double far[ATTN_WIDE_ROWS];    /* stats: sum_j w_ij |p_i - j| */
+    double *mass;                  /* key mass: where weights are added */
+} look_block;
+
+/* ---- Blocks of rows ------------------------------------------------------------------------------ */
+
+/* Queries q .. q + count - 1 (whole query axis) of one head that belong to one entry; false: they belong to none. */
+static bool look_rows(const attn_problem *p, int64_t b, int64_t h, int64_t q, int64_t count, attn_wide_rows *rows)
 {
-    const attn_problem *p = job->p;
-    if (job->rows)
-        return job->rows[r];
-    attn_row row = {r / p->seq_q / p->n_heads, r / p->seq_q % p->n_heads, r % p->seq_q};
-    return row;
+    int64_t i;
+    if (!attn_entry_of_query(p, b, q, &rows->entry, &i)) {
+        rows->count = 1;
+        return false;
+    }
+    int64_t left = rows->entry.q_count - i;
+    rows->kv_head = h / p->group;
+    rows->head = h;
+    rows->stack = 1;
+    rows->begin = i;
+    rows->count = left < count ? left : count;
+    return true;
 }
 
-static void rows_task(void *arg, int64_t task, int32_t worker)
+/* Visits the weights of queries q .. q + count - 1, at most ATTN_WIDE_ROWS of one head; results go to rows `first` and on. */
+static void look(look_block *block, int64_t b, int64_t h, int64_t q, int64_t count, double *scratch)
 {
-    const look_job *job = arg;
-    const attn_view *w = job->weights;
-    attn_row row = row_of(job, task);
-    attn_looked looked = attn_look_row(job->p, &row, job->scratch + worker * attn_look_scratch(job->p));
-    for (int64_t j = 0; j < job->p->seq_kv; j++) {
-        bool inside = j >= looked.first && j < looked.first + looked.count;
-        attn_store_element(w->data, w->dtype, task * w->stride[2] + j * w->stride[3],
-                           inside ? looked.weight[j - looked.first] : 0);
+    const look_job *job = block->job;
+    const attn_problem *p = job->p;
+    while (count > 0) {
+        attn_wide_rows rows;
+        double lse[ATTN_WIDE_ROWS];
+        if (look_rows(p, b, h, q, count, &rows)) {
+            if (p->a.lse)
+                for (int64_t r = 0; r < rows.count; r++)
+                    lse[r] = attn_load_element(p->a.lse, p->lse_dtype, (b * p->n_heads + h) * p->seq_q + q + r);
+            else
+                job->kernels->row_lse(p, &rows, lse, scratch);
+            job->kernels->weights(p, &rows, lse, job->visit, block, scratch);
+        }
+        block->first += rows.count;
+        q += rows.count;
+        count -= rows.count;
     }
 }
+
+static int64_t blocks_per_head(const attn_problem *p)
+{
+    return (p->seq_q + ATTN_WIDE_ROWS - 1) / ATTN_WIDE_ROWS;
+}
+
+/* One chosen row, or a block of rows where every row is wanted. */
+static void look_task(void *arg, int64_t task, int32_t worker)
+{
+    const look_job *job = arg;
+    const attn_problem *p = job->p;
+    double *scratch = job->scratch + worker * job->scratch_count;
+    look_block block = {.job = job, .first = task};
+    attn_row row = {0, 0, 0};
+    int64_t count = 1, first = task;
+    if (job->rows) {
+        row = job->rows[task];
+    } else {
+        int64_t head = task / blocks_per_head(p);
+        row.batch = head / p->n_heads;
+        row.head = head % p->n_heads;
+        row.query = task % blocks_per_head(p) * ATTN_WIDE_ROWS;
+        count = p->seq_q - row.query < ATTN_WIDE_ROWS ? p->seq_q - row.query : ATTN_WIDE_ROWS;
+        block.first = first = head * p->seq_q + row.query;
+    }
+    job->begin(job, first, count);
+    look(&block, row.batch, row.head, row.query, count, scratch);
+    if (job->finish)
+        job->finish(&block, first, count);
+}
+
+/* ---- Weights of rows ----------------------------------------------------------------------------- */
+
+static void begin_rows(const look_job *job, int64_t first, int64_t count)
+{
+    const attn_view *w = job->weights;
+    int64_t size = (int64_t)attn_dtype_size(w->dtype), n = job->p->seq_kv;
+    for (int64_t row = first; row < first + count; row++) {
+        char *to = (char *)w->data + row * w->stride[2] * size;
+        if (w->stride[3] == 1)
+            memset(to, 0, (size_t)(n * size));
+        for (int64_t j = 0; w->stride[3] != 1 && j < n; j++)
+            memset(to + j * w->stride[3] * size, 0, (size_t)size);
+    }
+}
+
+static void visit_rows(void *user, const attn_wide_rows *rows, const attn_wide_block *b)
+{
+    const look_block *block = user;
+    const attn_view *w = block->job->weights;
+    for (int64_t r = 0; r < rows->count; r++) {
+        int64_t at = (block->first + r) * w->stride[2] + (rows->entry.k_begin + b->first) * w->stride[3];
+        const double *weight = b->weight + r * ATTN_WIDE_KEYS;
+        for (int64_t j = b->low[r]; j < b->high[r]; j++)
+            if (w->dtype == ATTN_F32)
+                ((float *)w->data)[at + j * w->stride[3]] = (float)weight[j];
+            else
+                ((double *)w->data)[at + j * w->stride[3]] = weight[j];
+    }
+}
+
+/* ---- Top-k --------------------------------------------------------------------------------------- */
 
 /* True when (weight a, key i) goes before (weight b, key j): larger first, NaN last, then the lower key. */
 static bool goes_before(float a, int64_t i, float b, int64_t j)
@@ -70,67 +170,114 @@ static void sift_down(float *w, int64_t *key, int64_t n, int64_t at)
     }
 }
 
-static void topk_task(void *arg, int64_t task, int32_t worker)
+/* A row's heap while keys come in ascending order; a heap only once it holds k. */
+static void push(float *w, int64_t *key, int64_t k, int64_t *n, float weight, int64_t at)
 {
-    const look_job *job = arg;
-    int64_t k = job->k, n = 0;
-    float *w = job->top + task * k;
-    int64_t *key = job->indices + task * k;
-    attn_row row = row_of(job, task);
-    attn_looked looked = attn_look_row(job->p, &row, job->scratch + worker * attn_look_scratch(job->p));
-    for (int64_t j = 0; j < looked.count && k > 0; j++) {
-        float weight = (float)looked.weight[j];
-        if (looked.excluded[j])
-            continue;
-        if (n < k) {
-            w[n] = weight;
-            key[n++] = looked.first + j;
-            if (n == k)
-                for (int64_t at = k / 2; at >= 0; at--)
-                    sift_down(w, key, k, at);
-        } else if (goes_before(weight, looked.first + j, w[0], key[0])) {
-            w[0] = weight;
-            key[0] = looked.first + j;
-            sift_down(w, key, k, 0);
-        }
+    if (*n < k) {
+        w[*n] = weight;
+        key[(*n)++] = at;
+        for (int64_t top = *n == k ? k / 2 : -1; top >= 0; top--)
+            sift_down(w, key, k, top);
+    } else if (goes_before(weight, at, w[0], key[0])) {
+        w[0] = weight;
+        key[0] = at;
+        sift_down(w, key, k, 0);
     }
-    if (n < k)
-        for (int64_t at = n / 2; at >= 0 && n > 0; at--)
-            sift_down(w, key, n, at);
-    for (int64_t last = n - 1; last > 0; last--) { /* heap sort: the worst goes to the end */
+}
+
+/* Rows are -1 and 0 until a key is found: a short row is left with them at its end. */
+static void begin_topk(const look_job *job, int64_t first, int64_t count)
+{
+    for (int64_t n = first * job->k; n < (first + count) * job->k; n++) {
+        job->top[n] = 0;
+        job->indices[n] = -1;
+    }
+}
+
+static void visit_topk(void *user, const attn_wide_rows *rows, const attn_wide_block *b)
+{
+    look_block *block = user;
+    const look_job *job = block->job;
+    for (int64_t r = 0; r < rows->count && job->k > 0; r++) {
+        int64_t row = block->first + r, *n = &block->found[row % ATTN_WIDE_ROWS];
+        for (int64_t j = b->low[r]; j < b->high[r]; j++)
+            if (!b->excluded[r * ATTN_WIDE_KEYS + j])
+                push(job->top + row * job->k, job->indices + row * job->k, job->k, n, (float)b->weight[r * ATTN_WIDE_KEYS + j],
+                     rows->entry.k_begin + b->first + j);
+    }
+}
+
+/* Heap sort: the worst goes to the end. */
+static void sort_row(float *w, int64_t *key, int64_t k)
+{
+    int64_t n = 0;
+    while (n < k && key[n] >= 0)
+        n++;
+    for (int64_t at = n / 2; at >= 0 && n > 0; at--)
+        sift_down(w, key, n, at);
+    for (int64_t last = n - 1; last > 0; last--) {
         float weight = w[0];
         int64_t index = key[0];
         w[0] = w[last], key[0] = key[last];
         w[last] = weight, key[last] = index;
         sift_down(w, key, last, 0);
     }
-    for (; n < k; n++) {
-        w[n] = 0;
-        key[n] = -1;
+}
+
+static void finish_topk(const look_block *block, int64_t first, int64_t count)
+{
+    int64_t k = block->job->k;
+    for (int64_t row = first; row < first + count; row++)
+        sort_row(block->job->top + row * k, block->job->indices + row * k, k);
+}
+
+/* ---- Statistics ---------------------------------------------------------------------------------- */
+
+static void begin_stats(const look_job *job, int64_t first, int64_t count)
+{
+    for (int64_t row = first; row < first + count; row++)
+        job->stats[row] = (attn_row_stat){0, 0, 0, -1, 0};
+}
+
+static void visit_stats(void *user, const attn_wide_rows *rows, const attn_wide_block *b)
+{
+    look_block *block = user;
+    for (int64_t r = 0; r < rows->count; r++) {
+        int64_t row = block->first + r, position = rows->begin + r + rows->entry.q_offset - b->first;
+        attn_row_stat *s = &block->job->stats[row];
+        double *far = &block->far[row % ATTN_WIDE_ROWS];
+        for (int64_t j = b->low[r]; j < b->high[r]; j++) {
+            double w = b->weight[r * ATTN_WIDE_KEYS + j];
+            if (b->excluded[r * ATTN_WIDE_KEYS + j])
+                continue;
+            if (s->max_key < 0 || w > s->max_weight) {
+                s->max_weight = w;
+                s->max_key = rows->entry.k_begin + b->first + j;
+            }
+            s->key_weight += w;
+            s->entropy -= w > 0 ? w * log(w) : w; /* 0 ln 0 = 0; NaN stays NaN */
+            *far += w * fabs((double)(position - j));
+        }
     }
 }
 
-static void stats_task(void *arg, int64_t task, int32_t worker)
+static void finish_stats(const look_block *block, int64_t first, int64_t count)
 {
-    const look_job *job = arg;
-    attn_row row = row_of(job, task);
-    attn_looked looked = attn_look_row(job->p, &row, job->scratch + worker * attn_look_scratch(job->p));
-    attn_row_stat s = {0, 0, 0, -1, 0};
-    double far = 0;
-    for (int64_t j = 0; j < looked.count; j++) {
-        double w = looked.weight[j];
-        if (looked.excluded[j])
-            continue;
-        if (s.max_key < 0 || w > s.max_weight) {
-            s.max_weight = w;
-            s.max_key = looked.first + j;
-        }
-        s.key_weight += w;
-        s.entropy -= w > 0 ? w * log(w) : w; /* 0 ln 0 = 0; NaN stays NaN */
-        far += w * fabs((double)(looked.position - j));
+    for (int64_t row = first; row < first + count; row++) {
+        attn_row_stat *s = &block->job->stats[row];
+        s->mean_distance = s->key_weight == 0 ? 0 : block->far[row % ATTN_WIDE_ROWS] / s->key_weight;
     }
-    s.mean_distance = s.key_weight == 0 ? 0 : far / s.key_weight;
-    job->stats[task] = s;
+}
+
+/* ---- Key mass ------------------------------------------------------------------------------------ */
+
+static void visit_mass(void *user, const attn_wide_rows *rows, const attn_wide_block *b)
+{
+    const look_block *block = user;
+    double *mass = block->mass + rows->entry.k_begin + b->first;
+    for (int64_t r = 0; r < rows->count; r++)
+        for (int64_t j = b->low[r]; j < b->high[r]; j++)
+            mass[j] += b->weight[r * ATTN_WIDE_KEYS + j];
 }
 
 /* A fixed share of the query rows of one head, summed in ascending order: the parts depend on the shape alone. */
@@ -138,17 +285,16 @@ static void mass_task(void *arg, int64_t part, int32_t worker)
 {
     const look_job *job = arg;
     const attn_problem *p = job->p;
-    double *sum = job->partial + part * p->seq_kv;
     int64_t begin = p->seq_q * part / job->n_parts, end = p->seq_q * (part + 1) / job->n_parts;
+    look_block block = {.job = job, .mass = job->partial + part * p->seq_kv};
     for (int64_t j = 0; j < p->seq_kv; j++)
-        sum[j] = 0;
-    for (int64_t i = begin; i < end; i++) {
-        attn_row row = {job->head / p->n_heads, job->head % p->n_heads, i};
-        attn_looked looked = attn_look_row(p, &row, job->scratch + worker * attn_look_scratch(p));
-        for (int64_t j = 0; j < looked.count; j++)
-            sum[looked.first + j] += looked.weight[j];
-    }
+        block.mass[j] = 0;
+    for (int64_t i = begin; i < end; i += ATTN_WIDE_ROWS)
+        look(&block, job->head / p->n_heads, job->head % p->n_heads, i, end - i < ATTN_WIDE_ROWS ? end - i : ATTN_WIDE_ROWS,
+             job->scratch + worker * job->scratch_count);
 }
+
+/* ---- The calls ------------------------------------------------------------------------------------ */
 
 static attn_status check_rows(attn_ctx *ctx, const attn_problem *p, const attn_row *rows, int64_t n_rows)
 {
@@ -167,25 +313,28 @@ static attn_status check_rows(attn_ctx *ctx, const attn_problem *p, const attn_r
 }
 
 /* Scratch for the workers, `extra` doubles behind it. */
-static attn_status take_scratch(attn_ctx *ctx, const attn_problem *p, int32_t n_workers, int64_t extra, double **scratch)
+static attn_status take_scratch(attn_ctx *ctx, look_job *job, int32_t n_workers, int64_t extra)
 {
     void *memory;
-    size_t each, all, bytes;
-    if (!attn_add_size((size_t)attn_look_scratch(p), 0, &each) || !attn_mul_size(each, (size_t)n_workers, &all) ||
-        !attn_add_size(all, (size_t)extra, &all) || !attn_mul_size(all, sizeof(double), &bytes))
-        return attn_fail(ctx, ATTN_ERR_OUT_OF_MEMORY, "seq_kv is %lld: scratch overflows", LL(p->seq_kv));
+    size_t all, bytes;
+    job->kernels = attn_wide_kernels_at(ctx->isa);
+    job->scratch_count = attn_wide_scratch(job->p);
+    if (!attn_mul_size((size_t)job->scratch_count, (size_t)n_workers, &all) || !attn_add_size(all, (size_t)extra, &all) ||
+        !attn_mul_size(all, sizeof(double), &bytes) || bytes > SIZE_MAX - ATTN_ALIGNMENT)
+        return attn_fail(ctx, ATTN_ERR_OUT_OF_MEMORY, "seq_kv is %lld: scratch overflows", LL(job->p->seq_kv));
     ATTN_TRY(attn_ctx_workspace(ctx, NULL, 0, bytes + ATTN_ALIGNMENT, &memory));
-    *scratch = memory;
+    job->scratch = memory;
     return ATTN_OK;
 }
 
-static attn_status run_rows(attn_ctx *ctx, look_job *job, attn_task_fn task)
+static attn_status run_rows(attn_ctx *ctx, look_job *job)
 {
     const attn_problem *p = job->p;
     double work = (double)job->n_rows * (double)p->seq_kv * (double)(p->head_dim + 16);
-    int32_t n_workers = attn_ctx_workers(ctx, job->n_rows, work);
-    ATTN_TRY(take_scratch(ctx, p, n_workers, 0, &job->scratch));
-    attn_ctx_for(ctx, job->n_rows, n_workers, task, job);
+    int64_t n_tasks = job->rows ? job->n_rows : p->batch * p->n_heads * blocks_per_head(p);
+    int32_t n_workers = attn_ctx_workers(ctx, n_tasks, work);
+    ATTN_TRY(take_scratch(ctx, job, n_workers, 0));
+    attn_ctx_for(ctx, n_tasks, n_workers, look_task, job);
     return ATTN_OK;
 }
 
@@ -202,8 +351,8 @@ attn_status attn_sdpa_rows(attn_ctx *ctx, const attn_sdpa_args *args, const attn
                  "weights.shape is [%lld, %lld, %lld, %lld], must be [1, 1, n_rows %lld, seq_kv %lld]", LL(weights->shape[0]),
                  LL(weights->shape[1]), LL(weights->shape[2]), LL(weights->shape[3]), LL(n_rows), LL(p.seq_kv));
     ATTN_REQUIRE(ctx, weights->data || n_rows == 0 || p.seq_kv == 0, "weights.data is NULL");
-    look_job job = {.p = &p, .rows = rows, .n_rows = n_rows, .weights = weights};
-    return run_rows(ctx, &job, rows_task);
+    look_job job = {.p = &p, .rows = rows, .n_rows = n_rows, .weights = weights, .begin = begin_rows, .visit = visit_rows};
+    return run_rows(ctx, &job);
 }
 
 attn_status attn_sdpa_topk(attn_ctx *ctx, const attn_sdpa_args *args, const attn_row *rows, int64_t n_rows, int64_t k,
@@ -215,8 +364,9 @@ attn_status attn_sdpa_topk(attn_ctx *ctx, const attn_sdpa_args *args, const attn
     ATTN_REQUIRE(ctx, k >= 0, "k is %lld, must be 0 or more", LL(k));
     ATTN_REQUIRE(ctx, n_rows == 0 || k <= INT64_MAX / 8 / n_rows, "k is %lld with n_rows %lld: too large", LL(k), LL(n_rows));
     ATTN_REQUIRE(ctx, (indices && weights) || n_rows == 0 || k == 0, "indices or weights is NULL");
-    look_job job = {.p = &p, .rows = rows, .n_rows = n_rows, .k = k, .indices = indices, .top = weights};
-    return run_rows(ctx, &job, topk_task);
+    look_job job = {.p = &p, .rows = rows, .n_rows = n_rows, .k = k, .indices = indices, .top = weights,
+                    .begin = begin_topk, .visit = visit_topk, .finish = finish_topk};
+    return run_rows(ctx, &job);
 }
 
 attn_status attn_sdpa_row_stats(attn_ctx *ctx, const attn_sdpa_args *args, const attn_row *rows, int64_t n_rows,
@@ -226,8 +376,9 @@ attn_status attn_sdpa_row_stats(attn_ctx *ctx, const attn_sdpa_args *args, const
     ATTN_TRY(attn_sdpa_validate(ctx, args, ATTN_NEED_DATA, &p));
     ATTN_TRY(check_rows(ctx, &p, rows, n_rows));
     ATTN_REQUIRE(ctx, stats || n_rows == 0, "stats is NULL");
-    look_job job = {.p = &p, .rows = rows, .n_rows = n_rows, .stats = stats};
-    return run_rows(ctx, &job, stats_task);
+    look_job job = {.p = &p, .rows = rows, .n_rows = n_rows, .stats = stats, .begin = begin_stats, .visit = visit_stats,
+                    .finish = finish_stats};
+    return run_rows(ctx, &job);
 }
 
 /* Parts of a head's rows in key mass: enough for threads to share one long head, few enough to stay linear. */
@@ -250,9 +401,9 @@ attn_status attn_sdpa_key_mass(attn_ctx *ctx, const attn_sdpa_args *args, const 
     n_parts = n_parts < 1 ? 1 : n_parts > MASS_PARTS ? MASS_PARTS : n_parts;
     double work = (double)p.seq_q * (double)p.seq_kv * (double)(p.head_dim + 16);
     int32_t n_workers = attn_ctx_workers(ctx, n_parts, work);
-    look_job job = {.p = &p, .n_parts = n_parts, .mass = mass};
-    ATTN_TRY(take_scratch(ctx, &p, n_workers, n_parts * p.seq_kv, &job.scratch));
-    job.partial = job.scratch + n_workers * attn_look_scratch(&p);
+    look_job job = {.p = &p, .n_parts = n_parts, .mass = mass, .visit = visit_mass};
+    ATTN_TRY(take_scratch(ctx, &job, n_workers, n_parts * p.seq_kv));
+    job.partial = job.scratch + n_workers * job.scratch_count;
     for (job.head = 0; job.head < heads; job.head++) {
         attn_ctx_for(ctx, n_parts, n_workers, mass_task, &job);
         int64_t b = job.head / p.n_heads, h = job.head % p.n_heads;

@@ -316,6 +316,40 @@ static void hard_scores(void **state)
     }
 }
 
+/* A key of -infinity gives admitted pairs the score -inf and the weight 0, and 0 times the NaN in its value is NaN: in exactly
+ * the rows that admit it, few or many. */
+static void an_admitted_score_may_be_minus_infinity(void **state)
+{
+    (void)state;
+    enum { KEYS = 40, BAD = 5 };
+    float query[KEYS], key[KEYS], value[KEYS], out[KEYS], lse[KEYS];
+    for (int n = 0; n < KEYS; n++)
+        query[n] = 1, key[n] = value[n] = (float)n / KEYS;
+    key[BAD] = -INFINITY;
+    value[BAD] = NAN;
+    for (int n = 0; n < N_LEVELS; n++)
+        for (int first = 0; first <= 36; first += 4) { /* the rows from `first` on: 40 of them, or few */
+            attn_ctx *ctx = make_ctx(levels[n], 1);
+            attn_sdpa_args a;
+            if (!ctx)
+                continue;
+            ATTN_ARGS_INIT(&a);
+            a.query = attn_cview_of(query, ATTN_F32, 1, 1, KEYS - first, 1);
+            a.key = attn_cview_of(key, ATTN_F32, 1, 1, KEYS, 1);
+            a.value = attn_cview_of(value, ATTN_F32, 1, 1, KEYS, 1);
+            a.out = attn_view_of(out, ATTN_F32, 1, 1, KEYS - first, 1);
+            a.lse = lse;
+            a.mask.flags = ATTN_MASK_CAUSAL | ATTN_MASK_OFFSET;
+            a.mask.query_offset = first;
+            assert_int_equal(attn_sdpa_forward(ctx, &a, NULL, 0), ATTN_OK);
+            for (int i = 0; i < KEYS - first; i++) {
+                assert_true(i + first < BAD ? isfinite(out[i]) : isnan(out[i]));
+                assert_true(isfinite(lse[i]));
+            }
+            attn_ctx_destroy(ctx);
+        }
+}
+
 static void plan_is_described(void **state)
 {
     (void)state;
@@ -349,6 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_leave_no_trace), cmocka_unit_test(alone_as_in_a_batch), cmocka_unit_test(chunks_as_one_shot),
         cmocka_unit_test(paged_as_plain),         cmocka_unit_test(memory_is_asked_for_once), cmocka_unit_test(hard_scores),
+        cmocka_unit_test(an_admitted_score_may_be_minus_infinity),
         cmocka_unit_test(plan_is_described),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

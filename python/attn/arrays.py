@@ -125,6 +125,8 @@ def _from_torch(tensor, name):
         raise Unsupported("%s is on %s; only CPU tensors are served" % (name, tensor.device))
     if tensor.layout != sys.modules["torch"].strided:
         raise Unsupported("%s has layout %s; only strided tensors are served" % (name, tensor.layout))
+    if tensor.is_neg():  # the imaginary part of a conjugate: PyTorch keeps the sign apart from the numbers
+        tensor = tensor.resolve_neg()
     code = _TORCH_CODES.get(str(tensor.dtype))
     if code is None:
         raise Unsupported("%s has dtype %s" % (name, tensor.dtype))
@@ -191,6 +193,8 @@ def borrow(source, name="array"):
 def writable(source, name):
     """borrow() for an output."""
     array = borrow(source, name)
+    if array.kind == "torch" and array.owner is not source:
+        raise InvalidArgument("%s is a negated view, which cannot be written in place" % name)
     if not array.writable:
         raise InvalidArgument("%s cannot be written to" % name)
     return array
@@ -207,14 +211,29 @@ def _numpy_dtype(like, code):
 
 
 def empty(shape, like, code=None):
-    """A new array of like's library and, unless code says otherwise, its dtype. Returns (array for the user, Array)."""
+    """A new array of like's library and, unless code says otherwise, its dtype. Returns (array for the user, Array).
+
+    A torch tensor [batch, heads, seq, dim] lies in memory as [batch, seq, heads, dim], as PyTorch's own operator has it:
+    joining the heads afterwards then costs no copy."""
     code = like.code if code is None else code
     if like.kind == "torch":
         torch = sys.modules["torch"]
-        made = torch.empty(shape, dtype=getattr(torch, _TORCH_NAMES[code]))
+        dtype = getattr(torch, _TORCH_NAMES[code])
+        if len(shape) == 4:
+            made = torch.empty((shape[0], shape[2], shape[1], shape[3]), dtype=dtype).transpose(1, 2)
+        else:
+            made = torch.empty(shape, dtype=dtype)
         return made, _from_torch(made, "out")
     made = np.empty(shape, _numpy_dtype(like, code))
     return made, from_numpy(made, "out")
+
+
+def empty_like(like, code=None):
+    """empty() of like's shape; a torch tensor gets like's layout too."""
+    if like.kind == "torch" and code in (None, like.code):
+        made = sys.modules["torch"].empty_like(like.owner)
+        return made, _from_torch(made, "gradient")
+    return empty(like.shape, like, code)
 
 
 def finish(made, like):

@@ -3,15 +3,14 @@
 Arrays are [batch, heads, seq, dim]; the rules (masks, offsets, windows, types) are those of include/attn/attn.h.
 """
 import ctypes
-import threading
 from ctypes import byref
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import arrays, library
-from .arrays import address, borrow, empty, finish, floats, integers, writable
-from .context import context_version, default_context
+from . import arrays, library, plans
+from .arrays import borrow, empty, empty_like, finish, floats, integers, writable
+from .context import default_context
 from .errors import InvalidArgument
 from .library import lib
 
@@ -170,97 +169,12 @@ class Call:
         return {name: v.decode() if isinstance(v, bytes) else v for name, v in found.items()}
 
 
-# ---- Calls that were made before ------------------------------------------------------------------
-# Building the arguments costs several times the C call of a small problem. NumPy calls are therefore kept per thread
-# by everything that they depend on but the addresses, which are written into the kept struct each time.
-_PLANS_KEPT = 256
-
-
-class _Plans(threading.local):
-    def __init__(self):
-        self.kept = {}
-
-
-_plans = _Plans()
-
-
-class _Plan:
-    __slots__ = ("call", "version", "slots", "mask_slot", "out_shape", "out_dtype", "lse_slot", "lse_shape", "lse_dtype")
-
-    def __init__(self, call, out, lse, mask):
-        self.call, self.version = call, context_version()
-        self.slots = [_slot(call.args, getattr(library.SdpaArgs, name).offset) for name in ("query", "key", "value", "out")]
-        self.out_shape, self.out_dtype = out.shape, out.dtype
-        self.mask_slot = self.lse_slot = None
-        if mask is not None:
-            field = library.Mask.allow if mask.dtype == np.bool_ else library.Mask.bias
-            self.mask_slot = _slot(call.args, library.SdpaArgs.mask.offset + field.offset)
-        if lse is not None:
-            self.lse_slot = _slot(call.args, library.SdpaArgs.lse.offset)
-            self.lse_shape, self.lse_dtype = lse.shape, lse.dtype
-        call._kept.clear()  # addresses are written anew each time
-        call.out = call.lse = call.lse_array = call.query = None
-
-
-def _slot(args, offset):
-    """The pointer at an offset of an argument struct, as something that can be assigned."""
-    return ctypes.c_uint64.from_buffer(args, offset)
-
-
-def _run_kept(signature, query, key, value, out, mask, return_lse):
-    """Runs the kept call of this signature, or returns None where there is none."""
-    # It is taken out while it runs, so that a signal handler which calls attention too cannot change it.
-    kept = _plans.kept
-    plan = kept.pop(signature, None)
-    if plan is None or plan.version != context_version():
-        return None
-    if out is None:
-        out = np.empty(plan.out_shape, plan.out_dtype)
-    elif not out.flags.writeable:
-        raise InvalidArgument("out cannot be written to")
-    a, b, c, d = plan.slots
-    a.value, b.value, c.value, d.value = address(query), address(key), address(value), address(out)
-    if mask is not None:
-        plan.mask_slot.value = address(mask)
-    lse = None
-    if return_lse:
-        lse = np.empty(plan.lse_shape, plan.lse_dtype)
-        plan.lse_slot.value = address(lse)
-    plan.call.context.call(lib.attn_sdpa_forward, plan.call._reference, None, 0)
-    kept[signature] = plan
-    return (out, lse) if return_lse else out
-
-
-def _keep(signature, call, out, lse, mask):
-    kept = _plans.kept
-    if len(kept) >= _PLANS_KEPT:
-        kept.clear()
-    kept[signature] = _Plan(call, out, lse, mask)
-
-
-def _signature(query, key, value, out, mask, *rest):
-    """What a call depends on but for the addresses; None where it is not a plain NumPy call."""
-    array = np.ndarray
-    if type(query) is not array or type(key) is not array or type(value) is not array:
-        return None
-    if out is not None:
-        if type(out) is not array:
-            return None
-        rest += (out.shape, out.strides, out.dtype)
-    if mask is not None:
-        if type(mask) is not array or mask.dtype == np.uint8:
-            return None
-        rest += (True, mask.shape, mask.strides, mask.dtype)
-    return (query.shape, query.strides, query.dtype, key.shape, key.strides, key.dtype, value.shape, value.strides,
-            value.dtype, rest)
-
-
 def prepare(query, key, value, **rules) -> Call:
     """A Call for attention() with these arguments: run it many times at the cost of one C call each."""
     return Call(query, key, value, **rules)
 
 
-_SIMPLE = {"causal", "scale", "out", "mask", "window", "query_offset", "softcap"}  # what a kept call may have
+_SIMPLE = {"causal", "scale", "out", "mask", "window", "query_offset", "softcap", "kv_len"}  # what a kept call may have
 
 
 def attention(query, key, value, *, return_lse=False, **rules):
@@ -279,21 +193,21 @@ def attention(query, key, value, *, return_lse=False, **rules):
     Raises InvalidArgument (naming field and value), Unsupported, OutOfMemory.
     """
     signature = None
-    out = mask = None
+    out = mask = kv_len = None
     if rules.keys() <= _SIMPLE:
-        out, mask, offset = rules.get("out"), rules.get("mask"), rules.get("query_offset")
+        out, mask, kv_len, offset = rules.get("out"), rules.get("mask"), rules.get("kv_len"), rules.get("query_offset")
         if offset is None or type(offset) is int:
             window = rules.get("window")
-            signature = _signature(query, key, value, out, mask, rules.get("causal", False), rules.get("scale"), return_lse,
-                                   window and tuple(window), offset, rules.get("softcap", 0.0))
-            found = None if signature is None else _run_kept(signature, query, key, value, out, mask, return_lse)
+            signature = plans.signature(query, key, value, out, mask, kv_len, rules.get("causal", False), rules.get("scale"),
+                                        return_lse, window and tuple(window), offset, rules.get("softcap", 0.0))
+            found = None if signature is None else plans.run(signature, query, key, value, out, mask, kv_len, return_lse)
             if found is not None:
                 return found
     call = Call(query, key, value, return_lse=return_lse, **rules)
     call()
     out, lse = finish(call.out, call.query), finish(call.lse, call.query)
     if signature is not None:
-        _keep(signature, call, out, lse, mask)
+        plans.keep(signature, call, query, key, value, out, lse, mask, kv_len)
     return (out, lse) if return_lse else out
 
 
@@ -327,7 +241,7 @@ def attention_backward(d_out, query, key, value, out, lse, *, d_lse=None, want_b
     kept = [lse_array]
 
     def gradient(array, view, code=None):
-        made, target = empty(array.shape, array, code)
+        made, target = empty_like(array, code)
         kept.append(target)
         target.padded().fill(view)
         return made
@@ -374,8 +288,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """
     signature = None
     if attn_mask is None and dropout_p == 0.0 and context is None and not rules:
-        signature = _signature(query, key, value, out, None, is_causal, scale, enable_gqa, return_lse)
-        found = None if signature is None else _run_kept(signature, query, key, value, out, None, return_lse)
+        signature = plans.signature(query, key, value, out, None, None, is_causal, scale, enable_gqa, return_lse)
+        found = None if signature is None else plans.run(signature, query, key, value, out, None, None, return_lse)
         if found is not None:
             return found
     q, k, v = borrow(query, "query"), borrow(key, "key"), borrow(value, "value")
@@ -414,7 +328,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         call()
     made, lse_made = finish(made, borrow(query)), finish(lse_made, borrow(query))
     if signature is not None and len(lead) == 1:
-        _keep(signature, call, made, lse_made, None)
+        plans.keep(signature, call, query, key, value, made, lse_made, None, None)
     return (made, lse_made) if return_lse else made
 
 

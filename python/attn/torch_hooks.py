@@ -1,121 +1,23 @@
 """attn.install(): PyTorch's scaled_dot_product_attention on CPU tensors through libattn, forward and backward.
 
-Two custom operators, libattn::sdpa and libattn::sdpa_backward, carry autograd, torch.compile (fake implementations) and vmap.
 What libattn does not cover goes to PyTorch unchanged: other devices and types, nested tensors, more than four axes, masks of
-another type, and calls so small that PyTorch's own path costs less.
+another type, forward-mode derivatives, and calls so small that PyTorch's own path costs less.
 """
 import contextlib
-from typing import Optional, Tuple
 
 import torch
 import torch.nn.functional as functional
+from torch.autograd import forward_ad
 
-from . import arrays, library, operator
+from . import operator, plans, torch_ops
 from .context import default_context
-from .library import lib
 
 _TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _original = functional.scaled_dot_product_attention
 
-
-def _rules(mask, dropout_p, seed, is_causal, scale):
-    return {"mask": mask, "dropout_p": dropout_p, "dropout_seed": seed, "causal": is_causal, "scale": scale,
-            "query_offset": 0 if is_causal else None}
-
-
-def _lse_type(query):
-    return torch.float64 if query.dtype == torch.float64 else torch.float32
-
-
-def _exact_out(query, value):
-    """What forward keeps for backward: 16-bit outputs unrounded, so that <d_out, out> does not carry their rounding."""
-    return torch.empty(query.shape[:3] + value.shape[3:], dtype=_lse_type(query))
-
-
-@torch.library.custom_op("libattn::sdpa", mutates_args=(), device_types="cpu")
-def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Optional[torch.Tensor], dropout_p: float,
-         seed: int, is_causal: bool, scale: Optional[float], exact: bool) -> Tuple[torch.Tensor, torch.Tensor]:
-    """(out, lse) of [batch, heads, seq, dim] tensors. exact: out is float32 for 16-bit inputs."""
-    out = _exact_out(query, value) if exact else None
-    return operator.attention(query, key, value, out=out, return_lse=True, **_rules(mask, dropout_p, seed, is_causal, scale))
-
-
-@sdpa.register_fake
-def _(query, key, value, mask, dropout_p, seed, is_causal, scale, exact):
-    shape = query.shape[:3] + value.shape[3:]
-    return query.new_empty(shape, dtype=_lse_type(query) if exact else query.dtype), \
-        query.new_empty(query.shape[:3], dtype=_lse_type(query))
-
-
-@torch.library.custom_op("libattn::sdpa_backward", mutates_args=(), device_types="cpu")
-def sdpa_backward(d_out: torch.Tensor, d_lse: Optional[torch.Tensor], query: torch.Tensor, key: torch.Tensor,
-                  value: torch.Tensor, mask: Optional[torch.Tensor], out: torch.Tensor, lse: torch.Tensor, dropout_p: float,
-                  seed: int, is_causal: bool, scale: Optional[float],
-                  want_mask: bool) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients of query, key, value and (where wanted; else empty) the float mask."""
-    found = operator.attention_backward(d_out, query, key, value, out, lse, d_lse=None if d_lse is None else d_lse.numpy(),
-                                        want_bias=want_mask, **_rules(mask, dropout_p, seed, is_causal, scale))
-    return found.query, found.key, found.value, found.bias.to(mask.dtype) if want_mask else query.new_empty(0)
-
-
-@sdpa_backward.register_fake
-def _(d_out, d_lse, query, key, value, mask, out, lse, dropout_p, seed, is_causal, scale, want_mask):
-    return torch.empty_like(query, memory_format=torch.contiguous_format), \
-        torch.empty_like(key, memory_format=torch.contiguous_format), \
-        torch.empty_like(value, memory_format=torch.contiguous_format), \
-        torch.empty_like(mask, memory_format=torch.contiguous_format) if want_mask else query.new_empty(0)
-
-
-def _setup(ctx, inputs, output):
-    query, key, value, mask, ctx.dropout_p, ctx.seed, ctx.is_causal, ctx.scale, _ = inputs
-    ctx.save_for_backward(query, key, value, mask, *output)
-
-
-def _backward(ctx, d_out, d_lse):
-    query, key, value, mask, out, lse = ctx.saved_tensors
-    want_mask = mask is not None and ctx.needs_input_grad[3]
-    found = sdpa_backward(d_out.to(out.dtype), d_lse, query, key, value, mask, out, lse, ctx.dropout_p, ctx.seed,
-                          ctx.is_causal, ctx.scale, want_mask)
-    return found[0], found[1], found[2], found[3] if want_mask else None, None, None, None, None, None
-
-
-sdpa.register_autograd(_backward, setup_context=_setup)
-
-
-def _refuse(ctx, *gradients):
-    raise RuntimeError("libattn has no second derivative of attention; use attn.uninstall() around double backward")
-
-
-sdpa_backward.register_autograd(_refuse, setup_context=lambda ctx, inputs, output: None)
-
-
-def _vmap(info, in_dims, query, key, value, mask, dropout_p, seed, is_causal, scale, exact):
-    """A mapped axis becomes part of the batch."""
-    size = info.batch_size
-
-    def fold(tensor, axis):
-        tensor = tensor.movedim(axis, 0) if axis is not None else tensor.unsqueeze(0).expand(size, *tensor.shape)
-        return tensor.reshape(size * tensor.shape[1], *tensor.shape[2:])
-
-    if mask is not None:
-        while mask.dim() - (in_dims[3] is not None) < 4:
-            mask = mask.unsqueeze(0 if in_dims[3] is None else in_dims[3] + 1)
-        if in_dims[3] is not None or mask.shape[0] > 1:
-            mask = fold(mask, in_dims[3])
-            if mask.shape[0] == size and query.dim() and fold(query, in_dims[0]).shape[0] != size:
-                mask = mask.repeat_interleave(fold(query, in_dims[0]).shape[0] // size, 0)
-    out, lse = sdpa(fold(query, in_dims[0]), fold(key, in_dims[1]), fold(value, in_dims[2]), mask, dropout_p, seed, is_causal,
-                    scale, exact)
-    return (out.unflatten(0, (size, -1)), lse.unflatten(0, (size, -1))), (0, 0)
-
-
-if hasattr(torch.library, "register_vmap"):
-    torch.library.register_vmap("libattn::sdpa", _vmap)
-
-
-# Calls with fewer multiply-adds go to PyTorch: below it the custom operator's own cost shows. On a busy AMD Zen 3, one
-# thread, float32, head_dim 64, 8 heads, the two were equal at 256 x 256 (2^25) and this one 1.4 times faster at 1024 x 1024.
-SMALLEST_CALL = 1 << 25
+# Calls with a smaller product of query elements and keys go to PyTorch. See docs/python.md for how these were measured.
+SMALLEST_CALL = 1 << 20
+SMALLEST_CALL_WITH_GRADIENTS = 1 << 20
 
 
 def covered(query, key, value, mask, is_causal, enable_gqa):
@@ -139,61 +41,68 @@ def covered(query, key, value, mask, is_causal, enable_gqa):
         full = (batch if query.dim() == 4 else 1, heads, query.shape[-2], key.shape[-2])
         if any(extent not in (1, want) for extent, want in zip(mask.shape[::-1], full[::-1])):
             return False
-    return True
+    return forward_ad._current_level < 0
 
 
-def large(query, key, value):
-    """Is the call large enough to gain from libattn?"""
-    return query.numel() * key.shape[-2] >= SMALLEST_CALL
-
-
-def _plain(*tensors):
-    """Ordinary tensors outside compile, vmap and dispatch modes: no operator of PyTorch's is needed around the call."""
-    return all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors) and not torch.compiler.is_compiling() \
-        and torch._C._functorch.peek_interpreter_stack() is None and torch._C._len_torch_dispatch_stack() == 0
+def dropout_seed(dropout_p):
+    """A seed from PyTorch's generator, so that torch.manual_seed repeats the pattern."""
+    return int(torch.randint(1 << 62, ()).item()) if dropout_p > 0.0 else 0
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
                                  enable_gqa=False):
     """torch.nn.functional.scaled_dot_product_attention, served by libattn where it covers the call."""
-    if torch.is_autocast_enabled("cpu") and isinstance(query, torch.Tensor) and query.is_floating_point():
+    wanted = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad
+                                          or (attn_mask is not None and attn_mask.requires_grad))
+    if query.is_nested or query.numel() * key.size(-2) < (SMALLEST_CALL_WITH_GRADIENTS if wanted else SMALLEST_CALL):
+        return _original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    signature = None
+    if not wanted and attn_mask is None and dropout_p == 0.0 and not torch.is_autocast_enabled("cpu") \
+            and torch_ops.plain(query, key, value):
+        signature = plans.signature(query, key, value, None, None, None, is_causal, scale, enable_gqa)
+        found = None if signature is None else plans.run(signature, query, key, value, None, None, None, False)
+        if found is not None:
+            return found
+    if torch.is_autocast_enabled("cpu") and query.is_floating_point():
         to = torch.get_autocast_dtype("cpu")
         query, key, value = query.to(to), key.to(to), value.to(to)
         attn_mask = attn_mask.to(to) if attn_mask is not None and attn_mask.is_floating_point() else attn_mask
-    if not covered(query, key, value, attn_mask, is_causal, enable_gqa) or not large(query, key, value):
-        return _original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
-                         enable_gqa=enable_gqa)
-    flat = query.dim() == 3
-    if flat:
-        query, key, value = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
-    mask_grad = attn_mask is not None and attn_mask.requires_grad
-    grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad or mask_grad)
-    seed = int(torch.randint(1 << 62, ()).item()) if dropout_p > 0.0 else 0
-    if not grad and _plain(query, key, value):
-        out = operator.attention(query, key, value, **_rules(attn_mask, dropout_p, seed, is_causal, scale))
-        return out.squeeze(0) if flat else out
-    exact = grad and query.dtype in (torch.float16, torch.bfloat16)
-    out, _ = sdpa(query, key, value, attn_mask, dropout_p, seed, is_causal, scale, exact)
-    out = out.to(query.dtype) if exact else out
-    return out.squeeze(0) if flat else out
+    if not covered(query, key, value, attn_mask, is_causal, enable_gqa):
+        return _original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    four = [t.unsqueeze(0) if t.dim() == 3 else t for t in (query, key, value)]
+    offset = 0 if is_causal else None
+    if signature is not None:
+        call = operator.Call(*four, return_lse=False, causal=is_causal, query_offset=offset, scale=scale)
+        out = call()
+    else:
+        allow, bias = (attn_mask, None) if attn_mask is not None and attn_mask.dtype == torch.bool else (None, attn_mask)
+        rules = torch_ops.Rules(allow=allow, dropout_p=dropout_p, seed=dropout_seed(dropout_p), causal=is_causal, offset=offset,
+                                scale=scale)
+        out = torch_ops.attention(*four, bias=bias, rules=rules)
+    out = out.squeeze(0) if query.dim() == 3 else out
+    if signature is not None:
+        plans.keep(signature, call, query, key, value, out, None, None, None)
+    return out
 
 
 # ---- Below PyTorch: the two ATen operators of its CPU flash attention -------------------------------
 _dispatcher = None
 
 
+def _aten_rules(is_causal, scale):
+    return torch_ops.Rules(causal=is_causal, offset=0 if is_causal else None, scale=scale)
+
+
 def _aten_forward(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-    mask = attn_mask if attn_mask is None or attn_mask.dtype in (query.dtype, torch.float32) else attn_mask.to(_lse_type(query))
-    return operator.attention(query, key, value, return_lse=True, **_rules(mask, 0.0, 0, is_causal, scale))
+    return torch_ops.forward(query, key, value, torch_ops.usable_bias(attn_mask, query), None,
+                             _aten_rules(is_causal, scale), False)
 
 
 def _aten_backward(d_out, query, key, value, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
-    mask = attn_mask if attn_mask is None or attn_mask.dtype in (query.dtype, torch.float32) else attn_mask.to(_lse_type(query))
-    rules = _rules(mask, 0.0, 0, is_causal, scale)
-    if out.dtype in (torch.float16, torch.bfloat16):  # see _exact_out; here it must be computed again
-        out = operator.attention(query, key, value, out=_exact_out(query, value), **rules)
-    found = operator.attention_backward(d_out.to(out.dtype), query, key, value, out, lse.contiguous(), **rules)
-    return found.query, found.key, found.value
+    bias, rules = torch_ops.usable_bias(attn_mask, query), _aten_rules(is_causal, scale)
+    if out.dtype in (torch.float16, torch.bfloat16):  # see torch_ops.exact_out; here it must be computed again
+        out, lse = torch_ops.forward(query, key, value, bias, None, rules, True)
+    return torch_ops.backward(d_out, None, query, key, value, bias, None, out, lse.contiguous(), rules, False, False)[:3]
 
 
 def install(dispatcher=False):
@@ -230,3 +139,6 @@ def installed(dispatcher=False):
     finally:
         if was is _original:
             uninstall()
+        elif had is None and _dispatcher is not None:
+            uninstall()
+            install()

@@ -7,7 +7,7 @@ import attn
 try:
     import torch
     import torch.nn.functional as functional
-    from attn import torch_hooks
+    from attn import torch_hooks, torch_ops
 except ImportError:
     torch = None
 
@@ -27,12 +27,13 @@ BOUND = {"float64": 1e-10, "float32": 2e-5, "float16": 5e-3, "bfloat16": 4e-2}
 @unittest.skipIf(torch is None, "torch is not installed")
 class Torch(unittest.TestCase):
     def setUp(self):
-        self.smallest, torch_hooks.SMALLEST_CALL = torch_hooks.SMALLEST_CALL, 0
+        self.smallest = torch_hooks.SMALLEST_CALL, torch_hooks.SMALLEST_CALL_WITH_GRADIENTS
+        torch_hooks.SMALLEST_CALL = torch_hooks.SMALLEST_CALL_WITH_GRADIENTS = 0
         attn.install()
 
     def tearDown(self):
         attn.uninstall()
-        torch_hooks.SMALLEST_CALL = self.smallest
+        torch_hooks.SMALLEST_CALL, torch_hooks.SMALLEST_CALL_WITH_GRADIENTS = self.smallest
 
     def close(self, got, want, name):
         bound = BOUND[str(got.dtype)[6:]]
@@ -84,7 +85,8 @@ class Torch(unittest.TestCase):
 
     def test_fake_tensors_and_operator_rules(self):
         q, k, v = problem(grad=True)
-        torch.library.opcheck(torch_hooks.sdpa, (q, k, v, None, 0.0, 0, True, None, False),
+        arguments = (q, k, v, None, None, None, None, None, None, 0.0, 0, True, -1, -1, 0, None, 0.0, False)
+        torch.library.opcheck(torch_ops.attention_op, arguments,
                               test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
 
     def test_compile(self):

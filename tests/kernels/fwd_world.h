@@ -270,7 +270,7 @@ static inline void world_make(world *w, uint64_t seed, int64_t max_q, int64_t ma
     }
 }
 
-static double rounding_of(int32_t dtype)
+static inline double rounding_of(int32_t dtype)
 {
     return dtype == ATTN_BF16 ? 0x1p-8 : dtype == ATTN_F16 ? 0x1p-11 : 0x1p-24;
 }
@@ -283,7 +283,7 @@ static double rounding_of(int32_t dtype)
  * one rounding to the output's dtype (2^-25 absolute for f16 subnormals). lse: |ds| + (n + 16) u + u |lse|.
  * Weights of less than 2^-126 of the largest may be dropped: that is below n 2^-126 max|v|.
  * Returns NULL, or what is wrong. */
-static const char *row_wrong(const attn_problem *p, const attn_problem *exact, const attn_entry *e, int64_t h, int64_t i,
+static inline const char *row_wrong(const attn_problem *p, const attn_problem *exact, const attn_entry *e, int64_t h, int64_t i,
                              double *sums)
 {
     static char text[200];
@@ -332,7 +332,7 @@ static const char *row_wrong(const attn_problem *p, const attn_problem *exact, c
 }
 
 /* Compares out and lse, as a forward call left them, with the reference; padding rows must be 0 and -inf. */
-static const char *world_wrong(const attn_problem *p)
+static inline const char *world_wrong(const attn_problem *p)
 {
     int64_t count = p->batch * p->n_heads * p->seq_q;
     attn_problem exact = *p;

@@ -13,7 +13,9 @@
  *  - Sizes of arrays of numbers are int64_t, in elements; memory sizes are size_t, in bytes.
  *  - Memory is borrowed for the duration of the call only; the caller owns every array.
  *  - Same bits: for one ISA level the result does not depend on the number of threads, on what else is in the
- *    batch, or on whether keys and values are contiguous or paged.
+ *    batch, or on whether keys and values are contiguous or paged. A long prompt may be cut into calls of more than
+ *    16 rows (queries times heads of a group) each, to the same bits too; calls of fewer rows, decoding among them,
+ *    take a way of their own and agree with it to rounding.
  *  - Threads: one call at a time per context; several contexts may be used at once.
  *  - NaN or infinity in a key or value that is excluded for a row never reaches that row; in an admitted position
  *    it does. No byte outside the described arrays is read or written.
@@ -300,6 +302,12 @@ typedef struct attn_sdpa_args {
  * ATTN_SCALE_GIVEN. out may not overlap any input. Extents of 0 are valid: seq_kv 0 writes out 0 and
  * lse -inf (or the sink). f16 and bf16 sums are kept in f32 and the result is rounded once.
  *
+ * Error against exact arithmetic, u = 2^-24 (2^-53 for f64), A the largest size of a row's scores (scale * sum_d
+ * |q_d k_d| and what is added to it), w the exact weights:
+ *     |out - exact| <= (2 (head_dim + 8) u A + (2 keys + 24) u) * sum_j w_j |v_j|, then one rounding to out's dtype
+ *     |lse - exact| <= (head_dim + 8) u A + (keys + 16) u + 2 u |lse|
+ * Where f32 is used, a weight below 2^-126 of its row's largest may be 0.
+ *
  * workspace: attn_sdpa_workspace() bytes, 64-byte aligned: then the call allocates nothing. Or NULL, 0 to
  * use the context's arena (grown when needed, kept until destroy). Memory is linear in seq_q and seq_kv.
  *
@@ -356,7 +364,7 @@ typedef struct attn_sdpa_backward_args {
  *
  * Scores are recomputed from lse (Dao et al. 2022, algorithm 4; D_i = <d_out_i, out_i>); memory is linear.
  * Gradients of keys and values are summed over the query heads that share them. Sums are f32 or better,
- * in a fixed order. Dropout repeats the forward pattern. Excluded pairs have gradient 0, and so have rows
+ * in a fixed order; small problems are computed in double in every dtype. Dropout repeats the forward pattern. Excluded pairs have gradient 0, and so have rows
  * without keys. Gradient arrays may not overlap inputs or each other. Workspace as for forward.
  * Returns as attn_sdpa_forward; INVALID_ARGUMENT too when forward->lse is NULL. */
 ATTN_API attn_status attn_sdpa_backward(attn_ctx *ctx, const attn_sdpa_backward_args *args,

@@ -9,13 +9,13 @@ NumPy, PyTorch, JAX and DLPack arrays go in and come out without copies; float32
 """
 from .cache import KVCache, decode
 from .context import Context, default_context, set_default
-from .errors import (AttnError, Cancelled, FileError, FormatError, InvalidArgument, OutOfMemory, Unsupported,
-                     WorkspaceTooSmall)
+from .errors import (AttnError, Cancelled, FileError, FormatError, InvalidArgument, ModelLibraryMissing, OutOfMemory,
+                     Unsupported, WorkspaceTooSmall)
 from .library import lib as _lib
+from .model import Generation, Model, Tokenizer
 from .operator import (Call, Gradients, attention, attention_backward, key_mass, merge, prepare, row_stats, rows,
                        scaled_dot_product_attention, topk)
 from .rotary import rope
-
 
 
 def install(dispatcher=False):
@@ -37,7 +37,8 @@ def installed(dispatcher=False):
 
 
 __version__ = _lib.attn_version().decode()
-__all__ = ["AttnError", "Call", "Cancelled", "Context", "FileError", "FormatError", "Gradients", "InvalidArgument", "KVCache",
-           "OutOfMemory", "Unsupported", "WorkspaceTooSmall", "attention", "attention_backward", "decode", "default_context",
-           "install", "installed", "key_mass", "merge", "prepare", "rope", "row_stats", "rows", "scaled_dot_product_attention",
+__all__ = ["AttnError", "Call", "Cancelled", "Context", "FileError", "FormatError", "Generation", "Gradients",
+           "InvalidArgument", "KVCache", "Model", "ModelLibraryMissing", "OutOfMemory", "Tokenizer", "Unsupported",
+           "WorkspaceTooSmall", "attention", "attention_backward", "decode", "default_context", "install",
+           "installed", "key_mass", "merge", "prepare", "rope", "row_stats", "rows", "scaled_dot_product_attention",
            "set_default", "topk", "uninstall"]

@@ -49,6 +49,10 @@ class Cancelled(AttnError):
     status = -7
 
 
+class ModelLibraryMissing(AttnError, ImportError):
+    """attn.Model needs libattn_model, which is not here; the text says how to get it."""
+
+
 BY_STATUS = {kind.status: kind for kind in (InvalidArgument, Unsupported, OutOfMemory, WorkspaceTooSmall, FileError,
                                             FormatError, Cancelled)}
 

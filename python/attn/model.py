@@ -1,0 +1,340 @@
+"""Trained models from Python: attn.Model over libattn_model (attn/model.h).
+
+>>> model = attn.Model.load("SmolLM2-135M-Instruct.Q4_1.gguf")
+>>> model.generate("The bridge was closed because it", max_new=20).text
+>>> model.inspect("The bridge was closed because it")          # a picture in Jupyter
+"""
+import ctypes
+import os
+import threading
+from ctypes import byref
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+
+from . import library, model_library as m
+from .errors import AttnError, InvalidArgument, Unsupported, raise_status
+
+Text = Union[str, Sequence[int], np.ndarray]
+
+
+class Generation(NamedTuple):
+    """What generate() returns: the new text and tokens, and why it ended ("length", "eos", "context", "callback", "text")."""
+
+    text: Optional[str]
+    tokens: np.ndarray
+    reason: str
+
+
+class Tokenizer:
+    """Text to token ids and back, as Hugging Face's tokenizers does it. From Model.tokenizer or Tokenizer.load(path)."""
+
+    def __init__(self, handle, owner):
+        self._handle, self._owner = handle, owner
+
+    @classmethod
+    def load(cls, path):
+        """Reads a tokenizer.json. Raises FileError, FormatError, Unsupported."""
+        lib, handle = m.load(), ctypes.c_void_p()
+        _check_tokenizer(lib.attn_tokenizer_load(os.fsencode(path), byref(handle)))
+        return cls(handle, None)
+
+    def __del__(self):
+        if getattr(self, "_owner", self) is None and self._handle:
+            m.load().attn_tokenizer_destroy(self._handle)
+
+    def __len__(self):
+        return m.load().attn_tokenizer_size(self._handle)
+
+    def _encode(self, text, pair, special, plain):
+        lib, encoding = m.load(), ctypes.c_void_p()
+        options = library.args_init(m.EncodeOptions)
+        options.flags = (0 if special else m.ENCODE_NO_SPECIAL) | (m.ENCODE_SPECIALS_AS_TEXT if plain else 0)
+        data, second = text.encode("utf-8"), None if pair is None else pair.encode("utf-8")
+        _check_tokenizer(lib.attn_encoding_create(byref(encoding)))
+        try:
+            _check_tokenizer(lib.attn_tokenizer_encode(self._handle, data, len(data), second, len(second or b""), byref(options),
+                                                       encoding))
+            n = lib.attn_encoding_length(encoding)
+            ids = np.array(lib.attn_encoding_ids(encoding)[:n], np.int32)
+            offsets = np.array(lib.attn_encoding_char_offsets(encoding)[:2 * n], np.int64).reshape(n, 2)
+            return ids, offsets
+        finally:
+            lib.attn_encoding_destroy(encoding)
+
+    def encode(self, text: str, pair: Optional[str] = None, special: bool = True, plain: bool = False) -> np.ndarray:
+        """int32 ids of a text, or of a pair. special: add the model's own tokens; plain: spelled-out special tokens are text."""
+        return self._encode(text, pair, special, plain)[0]
+
+    def offsets(self, text: str, special: bool = True) -> np.ndarray:
+        """[n, 2] first and one past last character of each token of encode(text)."""
+        return self._encode(text, None, special, False)[1]
+
+    def decode(self, ids, skip_special: bool = False) -> str:
+        """Text of token ids."""
+        lib, ids = m.load(), _ids(ids)
+        size = ctypes.c_size_t()
+        flags = 1 if skip_special else 0
+        _check_tokenizer(lib.attn_tokenizer_decode(self._handle, ids.ctypes.data, len(ids), flags, None, 0, byref(size)))
+        buffer = ctypes.create_string_buffer(size.value + 1)
+        _check_tokenizer(lib.attn_tokenizer_decode(self._handle, ids.ctypes.data, len(ids), flags, buffer, size.value, byref(size)))
+        return buffer.raw[:size.value].decode("utf-8")
+
+    def token(self, id: int) -> Optional[str]:
+        """The vocabulary's own spelling of an id; None outside the vocabulary."""
+        size = ctypes.c_size_t()
+        found = m.load().attn_tokenizer_token(self._handle, id, byref(size))
+        return found[:size.value].decode("utf-8", "replace") if found else None
+
+    def id(self, token: str) -> Optional[int]:
+        """The id of a spelling; None where the vocabulary lacks it."""
+        data = token.encode("utf-8")
+        found = m.load().attn_tokenizer_id(self._handle, data, len(data))
+        return None if found < 0 else found
+
+
+def _check_tokenizer(status):
+    if status:
+        raise_status(status, m.load().attn_tokenizer_error().decode("utf-8", "replace"))
+
+
+def _check(status):
+    if status:
+        raise_status(status, m.load().attn_model_error(None).decode("utf-8", "replace"))
+
+
+def _ids(tokens):
+    ids = np.asarray(tokens)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise InvalidArgument("tokens has shape %s and dtype %s; a list of integers is expected" % (ids.shape, ids.dtype))
+    if ids.size and (ids.min() < -2**31 or ids.max() >= 2**31):
+        raise InvalidArgument("a token id does not fit 32 bits")
+    return np.ascontiguousarray(ids, np.int32)
+
+
+class _Session:
+    """A session for one call; `with` frees it."""
+
+    def __init__(self, model, batch=1, capacity=0):
+        options = library.args_init(m.SessionOptions)
+        options.batch, options.capacity = batch, capacity
+        self.handle = ctypes.c_void_p()
+        _check(m.load().attn_session_create(model._use(), byref(options), byref(self.handle)))
+
+    def __enter__(self):
+        return self.handle
+
+    def __exit__(self, *_):
+        m.load().attn_session_destroy(self.handle)
+
+
+class Model:
+    """A trained model, read-only after loading: any number of Python threads may use it at once (each call has a session of
+    its own, and the interpreter lock is released during it). In a forked child it raises an error: load it there anew."""
+
+    def __init__(self, handle, path):
+        self._handle, self._pid, self.path = handle, os.getpid(), path
+        self._last = threading.local()
+        info = library.args_init(m.ModelInfo)
+        _check(m.load().attn_model_get_info(handle, byref(info)))
+        found = {name: getattr(info, name) for name, _ in info._fields_ if name != "struct_size"}
+        self.info: Dict[str, Any] = {n: v.decode("utf-8", "replace") if isinstance(v, bytes) else v for n, v in found.items()}
+        self.info["kind"], self.info["has_logits"] = m.KINDS[info.kind], bool(info.has_logits)
+        tokenizer = m.load().attn_model_tokenizer(handle)
+        self.tokenizer: Optional[Tokenizer] = Tokenizer(tokenizer, self) if tokenizer else None
+
+    @classmethod
+    def load(cls, path, *, threads: int = 0, weights: str = "stored", tokenizer: bool = True) -> "Model":
+        """Loads a GGUF file, a safetensors file, or a folder with config.json, model.safetensors and tokenizer.json.
+
+        weights: "stored", "f32", "bf16" or "int8". Raises FileError, FormatError, Unsupported (naming the family or tensor
+        type), ModelLibraryMissing where this installation has no libattn_model."""
+        if weights not in m.WEIGHTS:
+            raise InvalidArgument("weights is %r; known are %s" % (weights, ", ".join(m.WEIGHTS)))
+        lib, handle = m.load(), ctypes.c_void_p()
+        options = library.args_init(m.ModelOptions)
+        options.n_threads, options.weights = threads, m.WEIGHTS[weights]
+        options.flags = 0 if tokenizer else m.LOAD_NO_TOKENIZER
+        _check(lib.attn_model_load(os.fsencode(path), byref(options), byref(handle)))
+        return cls(handle, os.fspath(path))
+
+    def __del__(self):
+        if getattr(self, "_handle", None) and self._pid == os.getpid():
+            m.load().attn_model_destroy(self._handle)
+
+    def _use(self):
+        if self._pid != os.getpid():
+            raise AttnError("this Model was loaded in process %d and is used in its child %d; load it again there"
+                            % (self._pid, os.getpid()))
+        return self._handle
+
+    def __repr__(self):
+        return "<attn.Model %s: %s, %d layers of %d heads, width %d, vocabulary %d>" % (
+            self.info["name"], self.info["family"], self.info["n_layers"], self.info["n_heads"], self.info["d_model"],
+            self.info["vocab_size"])
+
+    def tokens(self, text: Text) -> np.ndarray:
+        """Token ids of a text, the model's own tokens (BOS, [CLS], ...) included; ids are taken as they are."""
+        if not isinstance(text, str):
+            return _ids(text)
+        if self.tokenizer is None:
+            raise Unsupported("%s has no tokenizer: give token ids" % self.path)
+        self._use()
+        return self.tokenizer.encode(text)
+
+    def spell(self, ids) -> List[str]:
+        """The text of each token by itself."""
+        if self.tokenizer is None:
+            return ["#%d" % i for i in ids]
+        return [self.tokenizer.decode([i]) for i in ids]
+
+    # ---- Forward ------------------------------------------------------------------------------------
+    def _forward(self, ids, *, source=None, all_positions=False, logits=False, hidden=False, rows=None, edits=()):
+        """One pass over ids on a new session. Returns a dict of what was asked for."""
+        args = library.args_init(m.ForwardArgs)
+        args.tokens, args.n_tokens = ids.ctypes.data, len(ids)
+        found = {}
+        if logits:
+            found["logits"] = np.empty((len(ids) if all_positions else 1, self.info["vocab_size"]), np.float32)
+            args.logits, args.logits_rows = found["logits"].ctypes.data, m.LOGITS_ALL if all_positions else m.LOGITS_LAST
+        if hidden:
+            found["hidden"] = np.empty((len(ids), self.info["d_model"]), np.float32)
+            args.last_hidden = found["hidden"].ctypes.data
+        if rows:
+            array = (m.AttentionRow * len(rows))(*[m.AttentionRow(layer, 0, head, query, 0, 0) for layer, head, query in rows])
+            found["rows"] = np.zeros((len(rows), len(ids)), np.float32)
+            args.rows, args.n_rows = ctypes.addressof(array), len(rows)
+            args.row_weights, args.row_stride = found["rows"].ctypes.data, len(ids)
+        if edits:
+            changes = (m.Edit * len(edits))(*edits)
+            args.edits, args.n_edits = ctypes.addressof(changes), len(edits)
+        with _Session(self) as session:
+            if self.info["kind"] == "encoder-decoder":
+                self._encode_source(session, source)
+            _check(m.load().attn_model_forward(session, byref(args)))
+        return found
+
+    def _encode_source(self, session, source):
+        if source is None:
+            raise InvalidArgument("%s is an encoder-decoder: source, what the encoder reads, is missing" % self.info["family"])
+        ids = self.tokens(source)
+        args = library.args_init(m.ForwardArgs)
+        args.tokens, args.n_tokens = ids.ctypes.data, len(ids)
+        _check(m.load().attn_model_forward_encoder(session, byref(args)))
+
+    def _remember(self, text):
+        self._last.ids = ids = self.tokens(text)
+        return ids
+
+    def logits(self, text: Text, *, all: bool = False, source: Optional[Text] = None) -> np.ndarray:
+        """Next-token logits after the last token, float32 [vocab_size]; all: after each token, [n_tokens, vocab_size].
+        source: what the encoder of an encoder-decoder reads."""
+        found = self._forward(self._remember(text), logits=True, all_positions=all, source=source)["logits"]
+        return found if all else found[0]
+
+    def hidden(self, text: Text, *, source: Optional[Text] = None) -> np.ndarray:
+        """Hidden states after the final norm, float32 [n_tokens, d_model]."""
+        return self._forward(self._remember(text), hidden=True, source=source)["hidden"]
+
+    def attention(self, layer: int, head: int, text: Optional[Text] = None, *, query: Optional[int] = None,
+                  source: Optional[Text] = None) -> np.ndarray:
+        """Self-attention weights of one head: [n_tokens, n_tokens], or the row [n_tokens] of one query (negative: from the end).
+
+        text None: that of the last call on this thread. Rows are computed one by one, never as a matrix over all heads. A
+        weight is a coefficient of one head in one layer, not a cause: see inspect()."""
+        for name, given, limit in (("layer", layer, "n_layers"), ("head", head, "n_heads")):
+            if not 0 <= given < self.info[limit]:
+                raise InvalidArgument("%s is %d; the model has %d" % (name, given, self.info[limit]))
+        ids = self._remember(text) if text is not None else getattr(self._last, "ids", None)
+        if ids is None:
+            raise InvalidArgument("no text was given, and none was run before on this thread")
+        queries = range(len(ids)) if query is None else [query]
+        rows = self._forward(ids, rows=[(layer, head, q) for q in queries], source=source)["rows"]
+        return rows if query is None else rows[0]
+
+    # ---- Generation and embeddings --------------------------------------------------------------------
+    def generate(self, prompt: Text, max_new: int = 64, *, temperature: float = 0.0, top_k: int = 0,
+                 top_p: Optional[float] = None, min_p: float = 0.0, repetition_penalty: Optional[float] = None, seed: int = 0,
+                 stop: Sequence[str] = (), ignore_eos: bool = False, on_text=None, source: Optional[Text] = None) -> Generation:
+        """Continues a prompt token by token; temperature 0 is greedy. stop: texts before which the output ends.
+
+        on_text(text) is called with each new piece of text; a true result ends the generation. The same seed gives the same
+        tokens. source: what the encoder of an encoder-decoder reads (prompt is then the decoder's beginning)."""
+        ids = self._remember(prompt)
+        lengths = np.array([len(ids)], np.int64)
+        tokens, count, reason = np.zeros((1, max(max_new, 1)), np.int32), np.zeros(1, np.int64), np.zeros(1, np.int32)
+        if max_new < 1:
+            raise InvalidArgument("max_new is %d; at least 1 is expected" % max_new)
+        args = library.args_init(m.GenerateArgs)
+        args.prompts, args.prompt_lengths, args.max_new = ids.ctypes.data, lengths.ctypes.data, max_new
+        _fill_sampling(args, temperature, top_k, top_p, min_p, repetition_penalty, seed)
+        texts = (ctypes.c_char_p * max(len(stop), 1))(*[t.encode("utf-8") for t in stop])
+        args.stop_texts, args.n_stop_texts = texts, len(stop)
+        args.flags = m.GENERATE_IGNORE_EOS if ignore_eos else 0
+        args.tokens, args.token_stride = tokens.ctypes.data, tokens.shape[1]
+        args.n_generated, args.stop_reasons = count.ctypes.data, reason.ctypes.data
+        pieces, raised = [], []
+
+        def receive(_, generated):
+            try:
+                piece = ctypes.string_at(generated[0].text, generated[0].n_bytes).decode("utf-8") if generated[0].text else ""
+                pieces.append(piece)
+                return 1 if on_text is not None and on_text(piece) else 0
+            except BaseException as error:  # it cannot pass through C: stop, and raise it after the call
+                raised.append(error)
+                return 1
+
+        callback = m.TokenCallback(receive)
+        if on_text is not None:
+            args.callback = ctypes.cast(callback, ctypes.c_void_p)
+        with _Session(self) as session:
+            if self.info["kind"] == "encoder-decoder":
+                self._encode_source(session, source)
+            status = m.load().attn_generate(session, byref(args))
+        if raised:
+            raise raised[0]
+        _check(status)
+        new = tokens[0, :count[0]].copy()
+        return Generation(self._text_of(new, stop), new, m.STOP_REASONS[reason[0]])
+
+    def _text_of(self, tokens, stop):
+        if self.tokenizer is None:
+            return None
+        text = self.tokenizer.decode(tokens, skip_special=True)
+        ends = [text.find(s) for s in stop if s in text]
+        return text[:min(ends)] if ends else text
+
+    def embed(self, texts, *, pooling: str = "default", normalize: bool = True) -> np.ndarray:
+        """One vector a text, float32 [n_texts, d_model], packed without padding. texts: strings or lists of token ids."""
+        if isinstance(texts, str):
+            raise InvalidArgument("texts is one string; a list of texts is expected")
+        if pooling not in m.POOLING:
+            raise InvalidArgument("pooling is %r; known are %s" % (pooling, ", ".join(m.POOLING)))
+        encoded = [self.tokens(t) for t in texts]
+        flat = np.concatenate(encoded) if encoded else np.zeros(0, np.int32)
+        lengths = np.array([len(ids) for ids in encoded], np.int64)
+        out = np.empty((len(encoded), self.info["d_model"]), np.float32)
+        args = library.args_init(m.EmbedArgs)
+        args.tokens, args.lengths, args.n_texts = flat.ctypes.data, lengths.ctypes.data, len(encoded)
+        args.pooling, args.no_normalize, args.embeddings = m.POOLING[pooling], not normalize, out.ctypes.data
+        with _Session(self) as session:
+            _check(m.load().attn_embed(session, byref(args)))
+        return out
+
+    def inspect(self, text: Text, *, query: int = -1, heads: int = 12, answers=None):
+        """What the heads read from one position, and what moves when a reading is cut: an Inspection, which shows itself as
+        HTML in Jupyter. See attn.inspection."""
+        from .inspection import inspect
+        return inspect(self, self._remember(text), query, heads, answers)
+
+
+def _fill_sampling(args, temperature, top_k, top_p, min_p, repetition_penalty, seed):
+    sampling = args.sampling
+    sampling.struct_size = ctypes.sizeof(m.Sampling)
+    sampling.temperature, sampling.top_k, sampling.min_p, sampling.seed = temperature, top_k, min_p, seed
+    if top_p is not None:
+        sampling.top_p = top_p
+        sampling.flags |= m.SAMPLING_TOP_P_GIVEN
+    if repetition_penalty is not None:
+        sampling.repetition_penalty = repetition_penalty
+        sampling.flags |= m.SAMPLING_PENALTY_GIVEN

@@ -350,6 +350,72 @@ static void an_admitted_score_may_be_minus_infinity(void **state)
         }
 }
 
+/* NaN in every query, key and value from position t on changes no bit of the rows before, in strips and in few rows. */
+static void the_future_does_not_show(void **state)
+{
+    (void)state;
+    for (int n = 0; n < N_LEVELS; n++)
+        for (int64_t length = 8; length <= 160; length += 152) {
+            attn_ctx *ctx = make_ctx(levels[n], 2);
+            plain x;
+            if (!ctx)
+                continue;
+            plain_make(&x, 41, 1, 2, 1, length, length, 24);
+            attn_sdpa_args *a = &x.w.args;
+            a->mask.flags = ATTN_MASK_CAUSAL;
+            assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
+            float *all = take_results(&x);
+            for (int64_t t = length - 1; t >= 0; t -= 7) {
+                for (int64_t d = 0; d < (length - t) * x.d; d++) {
+                    ((float *)world_data(&a->key))[t * x.d + d] = ((float *)world_data(&a->value))[t * x.d + d] = NAN;
+                    ((float *)world_data(&a->query))[t * x.d + d] = ((float *)world_data(&a->query))[(length + t) * x.d + d] = NAN;
+                }
+                assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
+                const float *out = a->out.data;
+                for (int64_t h = 0; h < 2; h++)
+                    assert_memory_equal(out + h * length * x.d, all + h * length * x.d, (size_t)(t * x.d) * 4);
+                assert_true(isnan(out[t * x.d]));
+            }
+            free(all);
+            world_free(&x.w);
+            attn_ctx_destroy(ctx);
+        }
+}
+
+/* The row that docs/operator.md works by hand, and the same cut in two and merged. */
+static void one_row_by_hand(void **state)
+{
+    (void)state;
+    const double score[3] = {1, 2, 3}, value[3] = {1, 2, 4}, one = 1;
+    double out[3], lse[3], joined, joined_lse;
+    for (int n = 0; n < N_LEVELS; n++) {
+        attn_ctx *ctx = make_ctx(levels[n], 1);
+        attn_cview parts[2];
+        const void *lses[2] = {&lse[1], &lse[2]};
+        if (!ctx)
+            continue;
+        for (int part = 0; part < 3; part++) { /* all keys; the first two; the last */
+            attn_sdpa_args a;
+            ATTN_ARGS_INIT(&a);
+            int first = part == 2 ? 2 : 0, count = part == 0 ? 3 : part == 1 ? 2 : 1;
+            a.query = attn_cview_of(&one, ATTN_F64, 1, 1, 1, 1);
+            a.key = attn_cview_of(score + first, ATTN_F64, 1, 1, count, 1);
+            a.value = attn_cview_of(value + first, ATTN_F64, 1, 1, count, 1);
+            a.out = attn_view_of(&out[part], ATTN_F64, 1, 1, 1, 1);
+            a.lse = &lse[part];
+            assert_int_equal(attn_sdpa_forward(ctx, &a, NULL, 0), ATTN_OK);
+            if (part > 0)
+                parts[part - 1] = attn_cview_of(&out[part], ATTN_F64, 1, 1, 1, 1);
+        }
+        attn_view whole = attn_view_of(&joined, ATTN_F64, 1, 1, 1, 1);
+        assert_int_equal(attn_sdpa_merge(ctx, parts, lses, 2, &whole, &joined_lse), ATTN_OK);
+        assert_true(fabs(out[0] - 3.2405) < 5e-5 && fabs(lse[0] - 3.4076) < 5e-5);
+        assert_true(fabs(out[1] - 1.7311) < 5e-5 && fabs(lse[1] - 2.3133) < 5e-5 && out[2] == 4 && lse[2] == 3);
+        assert_true(fabs(joined - out[0]) < 1e-14 && fabs(joined_lse - lse[0]) < 1e-14);
+        attn_ctx_destroy(ctx);
+    }
+}
+
 static void plan_is_described(void **state)
 {
     (void)state;
@@ -384,6 +450,8 @@ int main(void)
         cmocka_unit_test(threads_leave_no_trace), cmocka_unit_test(alone_as_in_a_batch), cmocka_unit_test(chunks_as_one_shot),
         cmocka_unit_test(paged_as_plain),         cmocka_unit_test(memory_is_asked_for_once), cmocka_unit_test(hard_scores),
         cmocka_unit_test(an_admitted_score_may_be_minus_infinity),
+        cmocka_unit_test(the_future_does_not_show),
+        cmocka_unit_test(one_row_by_hand),
         cmocka_unit_test(plan_is_described),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

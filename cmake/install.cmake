@@ -1,5 +1,10 @@
-if(SKBUILD) # the Python wheel: the operator's library beside the package, and nothing else
+if(SKBUILD) # the Python wheel: the libraries beside the package, and nothing else
+  add_custom_target(wheel_libraries DEPENDS attn)
   install(FILES $<TARGET_FILE:attn> DESTINATION attn RENAME libattn.so)
+  if(ATTN_MODEL) # it finds libattn by its name among the loaded libraries: the package loads that first
+    add_dependencies(wheel_libraries attn_model)
+    install(FILES $<TARGET_FILE:attn_model> DESTINATION attn RENAME libattn_model.so)
+  endif()
   return()
 endif()
 install(TARGETS attn EXPORT attnTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

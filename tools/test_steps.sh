@@ -205,13 +205,16 @@ step_wheel() { # the Python wheel: built, unpacked elsewhere, used
     ls "$folder"/libattn-*-py3-none-*.whl || return 1
     .venv/bin/python -m zipfile -e "$folder"/libattn-*.whl "$folder/unpacked" || return 1
     find "$folder/unpacked" -name '*.so' | grep -qx "$folder/unpacked/attn/libattn.so" || return 1
-    (cd / && env -u ATTN_LIBRARY PYTHONPATH="$folder/unpacked" "$OLDPWD/.venv/bin/python" -m attn info)
+    (cd / && env -u ATTN_LIBRARY PYTHONPATH="$folder/unpacked" "$OLDPWD/.venv/bin/python" -m attn info) || return 1
+    (cd / && env -u ATTN_LIBRARY PYTHONPATH="$folder/unpacked" "$OLDPWD/.venv/bin/python" -c 'import attn.model_library as m; m.load()')
 }
 
-# PyTorch is several gigabytes, so this runs with ./dev test --full only (or where .venv-torch is there already).
+# PyTorch, Transformers, JAX and a notebook kernel are several gigabytes, so this runs with ./dev test --full only (or where
+# .venv-torch is there already). All tests of the package: they skip less here than in the python step.
 step_torch() {
-    .venv-torch/bin/python -c 'import torch' 2>/dev/null || { lacking "torch is not in .venv-torch (./dev test --full installs it)"; return; }
-    unittests .venv-torch/bin/python 'test_py_torch.py'
+    .venv-torch/bin/python -c 'import torch, transformers' 2>/dev/null ||
+        { lacking "torch and transformers are not in .venv-torch (./dev test --full installs them)"; return; }
+    unittests .venv-torch/bin/python 'test_py_*.py'
 }
 
 # ---- Running them ---------------------------------------------------------------------------------
@@ -235,9 +238,10 @@ choose_python() {
 }
 
 make_torch_venv() {
-    ! .venv-torch/bin/python -c 'import torch' 2>/dev/null || return 0
+    ! .venv-torch/bin/python -c 'import torch, transformers, jax, nbclient' 2>/dev/null || return 0
     say "dev: installing PyTorch into .venv-torch (several GB)" >&2
-    { python3 -m venv .venv-torch && .venv-torch/bin/python -m pip install --quiet numpy ml_dtypes torch; } >"$LOGS/venv.log" 2>&1 ||
+    { python3 -m venv .venv-torch && .venv-torch/bin/python -m pip install --quiet numpy ml_dtypes torch expecttest \
+        transformers sentence-transformers jax nbclient ipykernel; } >"$LOGS/venv.log" 2>&1 ||
         { rm -rf .venv-torch; say "dev: no PyTorch: $(tail -n 1 "$LOGS/venv.log" | cut -c1-120)" >&2; }
 }
 

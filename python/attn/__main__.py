@@ -1,12 +1,15 @@
-"""python -m attn info [--json]: version, instruction set, threads, and a self-test of the library in use."""
+"""python -m attn info [--json]: version, instruction set, threads, and a self-test of the library in use.
+python -m attn run SCRIPT [ARGUMENTS]: runs a PyTorch script after attn.install(); the script stays as it is."""
 import argparse
 import json
+import os
+import runpy
 import sys
 
 import numpy as np
 
 import attn
-from attn import library
+from attn import library, model_library
 
 
 def self_test():
@@ -28,11 +31,28 @@ def self_test():
     return errors
 
 
+def model_library_state():
+    """Where libattn_model is; why attn.Model cannot be used otherwise."""
+    try:
+        return model_library.load()._name
+    except attn.ModelLibraryMissing as error:
+        return "none (%s)" % error
+
+
+def run_script(arguments):
+    """Runs a Python script as `python script.py ...` would, with PyTorch's attention served by libattn."""
+    script, sys.argv = arguments[0], arguments
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    attn.install()
+    runpy.run_path(script, run_name="__main__")
+    return 0
+
+
 def info(as_json):
     context = attn.default_context()
     errors = self_test()
     passed = all(error < 1e-5 for error in errors.values())
-    found = {"version": attn.__version__, "library": library.PATH, "isa": context.isa, "threads": context.threads,
+    found = {"version": attn.__version__, "library": library.PATH, "isa": context.isa, "threads": context.threads, "model_library": model_library_state(),
              "self_test": "passed" if passed else "FAILED", "largest_error": errors}
     if as_json:
         print(json.dumps(found))
@@ -43,11 +63,15 @@ def info(as_json):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m attn", description=__doc__)
-    parser.add_argument("command", choices=["info"])
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(prog="python -m attn", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("info", help="version, instruction set, threads, self-test").add_argument("--json", action="store_true")
+    run = commands.add_parser("run", help="run a PyTorch script with attn.install()")
+    run.add_argument("script")
+    run.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    return info(options.json)
+    return info(options.json) if options.command == "info" else run_script([options.script, *options.arguments])
 
 
 sys.exit(main())

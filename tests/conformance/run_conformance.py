@@ -2,6 +2,7 @@
 
  - ONNX: the node tests of Attention and RotaryEmbedding in the installed `onnx` package, against their published outputs.
  - PyTorch: the samples in tests/data/conformance/torch_cases.npz, against float64 outputs and gradients.
+ - FOLDER...: folders of cases in the same format (one folder a case: meta.json and .npy files), such as others export.
 
 Every output that a case lists must come back, and no case of these operators may be skipped. Ends with
 'N passed, N failed, N skipped'.
@@ -81,6 +82,28 @@ def torch_cases():
             yield name, meta["op"], meta["attrs"], inputs, meta["dtypes"], expected
 
 
+def folder_cases(root):
+    """Cases of the operators that the adapter has, from a folder of folders with meta.json and .npy files."""
+    for where, _, files in sorted(os.walk(root)):
+        if "meta.json" not in files:
+            continue
+        with open(os.path.join(where, "meta.json"), encoding="utf-8") as file:
+            meta = json.load(file)
+        if meta.get("op") not in adapter.OPERATORS:
+            continue
+
+        def load(entry):
+            array = np.load(os.path.join(where, entry["file"]))
+            return array.view(ml_dtypes.bfloat16).astype(np.float32) if entry["dtype"] == "bfloat16" else array
+
+        inputs = [e for e in meta["inputs"] if e]
+        exact = {e["name"]: load(e) for e in meta.get("exact") or meta["outputs"] if e}
+        expected = {e["name"]: (exact[e["name"]], e["dtype"], tuple(meta.get("tol", {}).get(e["name"], TOLERANCE.get(e["dtype"]) or ())))
+                    for e in meta["outputs"] if e}
+        yield (os.path.relpath(where, root), meta["op"], meta["attrs"], {e["name"]: load(e) for e in inputs},
+               {e["name"]: e["dtype"] for e in inputs}, expected)
+
+
 def disagreement(got, want, tolerance):
     got = wide(got)
     if got.shape != want.shape:
@@ -101,7 +124,7 @@ def disagreement(got, want, tolerance):
 def main():
     passed = failed = 0
     seen = dict.fromkeys(AT_LEAST, 0)
-    for name, op, attrs, inputs, dtypes, expected in [*onnx_cases(), *torch_cases()]:
+    for name, op, attrs, inputs, dtypes, expected in [*onnx_cases(), *torch_cases(), *(c for f in sys.argv[1:] for c in folder_cases(f))]:
         seen[op] = seen.get(op, 0) + 1
         try:
             found = adapter.run(op, attrs, inputs, dtypes)

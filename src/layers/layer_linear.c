@@ -30,20 +30,19 @@ void attn_linear_run_forward(attn_layers *layers, const attn_linear_args *a)
         attn_rows_add(&layers->team, a->dtype, a->rows, a->n_out, a->residual, a->ld_residual, a->y, a->ldy);
 }
 
-attn_status attn_linear_forward(attn_layers *layers, const attn_linear_args *args)
+static attn_status forward(attn_layers *layers, const attn_linear_args *args)
 {
     attn_linear_args a;
-    if (!layers)
-        return ATTN_ERR_INVALID_ARGUMENT;
-    attn_layers_begin(layers);
-    attn_status status = attn_layers_args(layers, &a, sizeof a, args, "args");
-    if (status == ATTN_OK)
-        status = attn_linear_check(layers, &a);
-    if (status == ATTN_OK)
-        status = attn_layers_pointer(layers, a.y, a.rows, "args.y");
-    if (status == ATTN_OK)
-        attn_linear_run_forward(layers, &a);
-    return attn_layers_end(layers, status);
+    ATTN_TRY(attn_layers_args(layers, &a, sizeof a, args, "args"));
+    ATTN_TRY(attn_linear_check(layers, &a));
+    ATTN_TRY(attn_layers_pointer(layers, a.y, a.rows, "args.y"));
+    attn_linear_run_forward(layers, &a);
+    return ATTN_OK;
+}
+
+attn_status attn_linear_forward(attn_layers *layers, const attn_linear_args *args)
+{
+    return ATTN_LAYERS_CALL(layers, forward(layers, args));
 }
 
 void attn_linear_run_backward(attn_layers *layers, const attn_linear_args *a, const attn_linear_gradients *g)
@@ -65,29 +64,23 @@ void attn_linear_run_backward(attn_layers *layers, const attn_linear_args *a, co
         attn_rows_sum(team, a->dtype, a->rows, a->n_out, g->d_y, g->ld_dy, g->bias);
 }
 
-static attn_status check_gradients(attn_layers *layers, attn_linear_args *a, attn_linear_gradients *g)
+static attn_status backward(attn_layers *layers, const attn_linear_args *args, const attn_linear_gradients *gradients)
 {
-    ATTN_TRY(attn_linear_check(layers, a));
-    ATTN_TRY(attn_layers_flags(layers, g->flags, ATTN_GRAD_ACCUMULATE, "gradients.flags"));
-    ATTN_TRY(attn_layers_stride(layers, &g->ld_dy, a->n_out, "gradients.ld_dy"));
-    ATTN_TRY(attn_layers_stride(layers, &g->ld_dx, a->n_in, "gradients.ld_dx"));
-    return attn_layers_pointer(layers, g->d_y, a->rows, "gradients.d_y");
+    attn_linear_args a;
+    attn_linear_gradients g;
+    ATTN_TRY(attn_layers_args(layers, &a, sizeof a, args, "args"));
+    ATTN_TRY(attn_layers_args(layers, &g, sizeof g, gradients, "gradients"));
+    ATTN_TRY(attn_linear_check(layers, &a));
+    ATTN_TRY(attn_layers_flags(layers, g.flags, ATTN_GRAD_ACCUMULATE, "gradients.flags"));
+    ATTN_TRY(attn_layers_stride(layers, &g.ld_dy, a.n_out, "gradients.ld_dy"));
+    ATTN_TRY(attn_layers_stride(layers, &g.ld_dx, a.n_in, "gradients.ld_dx"));
+    ATTN_TRY(attn_layers_pointer(layers, g.d_y, a.rows, "gradients.d_y"));
+    attn_linear_run_backward(layers, &a, &g);
+    return ATTN_OK;
 }
 
 attn_status attn_linear_backward(attn_layers *layers, const attn_linear_args *args,
                                  const attn_linear_gradients *gradients)
 {
-    attn_linear_args a;
-    attn_linear_gradients g;
-    if (!layers)
-        return ATTN_ERR_INVALID_ARGUMENT;
-    attn_layers_begin(layers);
-    attn_status status = attn_layers_args(layers, &a, sizeof a, args, "args");
-    if (status == ATTN_OK)
-        status = attn_layers_args(layers, &g, sizeof g, gradients, "gradients");
-    if (status == ATTN_OK)
-        status = check_gradients(layers, &a, &g);
-    if (status == ATTN_OK)
-        attn_linear_run_backward(layers, &a, &g);
-    return attn_layers_end(layers, status);
+    return ATTN_LAYERS_CALL(layers, backward(layers, args, gradients));
 }

@@ -43,6 +43,10 @@ attn_status attn_layers_ctx_status(attn_layers *layers, attn_status status);
 void attn_layers_begin(attn_layers *layers);
 attn_status attn_layers_end(attn_layers *layers, attn_status status);
 
+/* The body of a public call: no context is an error without a text. */
+#define ATTN_LAYERS_CALL(layers, call)                                                                                 \
+    (!(layers) ? ATTN_ERR_INVALID_ARGUMENT : (attn_layers_begin(layers), attn_layers_end((layers), (call))))
+
 /* 64-byte aligned scratch for `count` numbers of dtype, valid until the outermost call ends. */
 attn_status attn_layers_scratch(attn_layers *layers, int64_t count, int32_t dtype, void **out);
 /* A place in the scratch to return to: everything taken after mark is given back by release. */

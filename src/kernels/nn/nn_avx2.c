@@ -20,6 +20,8 @@
 #include "kernels/nn/nn_matmul.inc"
 #include "kernels/nn/nn_gemm.inc"
 #include "kernels/nn/nn_elementwise.inc"
+#include "kernels/nn/nn_gradients.inc"
+#include "kernels/nn/nn_table.inc"
 
 #if defined(__clang__)
 #pragma clang attribute pop

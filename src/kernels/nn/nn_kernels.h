@@ -65,7 +65,7 @@ typedef struct attn_nn_kernels {
      * at row 0 of output 16 * first and nothing is written beyond n_out. */
     void (*matmul)(const attn_panels *w, int64_t first, int64_t count, const float *x, int64_t ldx, int64_t rows,
                    float *y, int64_t ldy);
-    /* y = x / sqrt(mean(x^2) + eps) * (weight + offset) */
+    /* y = x / sqrt(mean(x^2) + eps) * (weight + offset); weight NULL: without the factor */
     void (*rms_norm)(const float *x, const float *weight, float offset, double eps, int64_t n, float *y);
     /* y = (x - mean) / sqrt(var + eps) * weight + bias; weight and bias may be NULL */
     void (*layer_norm)(const float *x, const float *weight, const float *bias, double eps, int64_t n, float *y);
@@ -84,6 +84,20 @@ typedef struct attn_nn_kernels {
      * floats from one packed panel to the next. */
     void (*gemm_block)(int64_t rows, int64_t cols, int64_t k, const float *a, int64_t a_step, const float *b,
                        int64_t b_step, float *c, int64_t ldc, int32_t resume);
+
+    /* Gradients (nn_gradients.inc). accumulate: add to dx and dup instead of writing them; any output may be NULL. */
+    /* of y = act(x) (* up): dx = dy act'(x) (* up), dup = dy act(x); dx or dup may be dy */
+    void (*activate_grad)(int32_t act, const float *x, const float *up, const float *dy, int64_t n, int32_t accumulate,
+                          float *dx, float *dup);
+    /* of one normalised row (kind: ATTN_NORM_*); dw and db are always added to; dx may be dy */
+    void (*norm_grad)(int32_t kind, const float *x, const float *weight, float offset, double eps, const float *dy,
+                      int64_t n, int32_t accumulate, float *dx, float *dw, float *db);
+    float (*row_max)(const float *x, int64_t n);
+    double (*exp_sum)(const float *x, int64_t n, float shift); /* sum of exp(x - shift) */
+    void (*softmax_row)(float *x, int64_t n, float shift, float factor, float plus); /* x = exp(x - shift) factor + plus */
+    /* What dropout multiplies elements first .. first + n - 1 with: 0 or 1 / (1 - p). first is a multiple of 4; element i
+     * is kept when word i % 4 of Philox (core/philox.h) with counter i / 4 is at or above p 2^32. */
+    void (*dropout_factors)(int64_t first, int64_t n, double p, uint64_t seed, float *factors);
 } attn_nn_kernels;
 
 /* The kernels of an ISA level (ATTN_ISA_SCALAR, ..., as attn/attn.h); a level without its own gets the next lower. */

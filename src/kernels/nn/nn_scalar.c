@@ -10,3 +10,5 @@
 #include "kernels/nn/nn_matmul.inc"
 #include "kernels/nn/nn_gemm.inc"
 #include "kernels/nn/nn_elementwise.inc"
+#include "kernels/nn/nn_gradients.inc"
+#include "kernels/nn/nn_table.inc"

@@ -1,0 +1,224 @@
+/* layer_mha_backward.c - gradients of an attention layer. With keys behind the given ones both calls of the operator's
+ * backward get the merged out and lse, which is all that ties them. */
+#include <string.h>
+#include "layers/layer_mha.h"
+
+/* Gradients of the projected rows, laid out as in the plan. */
+typedef struct projected {
+    void *q, *k, *v;
+} projected;
+
+static attn_view like(const attn_cview *v, void *data)
+{
+    attn_view w = attn_view_of(data, v->dtype, 1, 1, 1, 1);
+    memcpy(w.shape, v->shape, sizeof w.shape);
+    memcpy(w.stride, v->stride, sizeof w.stride);
+    return w;
+}
+
+static attn_status place_projected(attn_layers *layers, const attn_mha_plan *plan, projected *d)
+{
+    const attn_mha_args *a = &plan->a;
+    const int64_t rows_q = a->batch * a->seq_q, rows_kv = a->batch * a->seq_kv;
+    ATTN_TRY(attn_layers_scratch(layers, rows_q * plan->ld_q, a->dtype, &d->q));
+    if (plan->together) {
+        d->k = attn_at(d->q, a->dtype, plan->q_width);
+        d->v = attn_at(d->q, a->dtype, plan->q_width + plan->k_width);
+        return ATTN_OK;
+    }
+    ATTN_TRY(attn_layers_scratch(layers, rows_kv * plan->ld_k, a->dtype, &d->k));
+    return attn_layers_scratch(layers, rows_kv * plan->ld_v, a->dtype, &d->v);
+}
+
+/* Gradient of the heads: d_out W_O, and those of W_O and its bias. */
+static attn_status through_out(attn_layers *layers, const attn_mha_plan *plan, const attn_mha_gradients *g, void **d_heads)
+{
+    const attn_mha_args *a = &plan->a;
+    const int64_t rows = a->batch * a->seq_q, width = a->n_heads * a->value_dim;
+    ATTN_TRY(attn_layers_scratch(layers, rows * width, a->dtype, d_heads));
+    const attn_linear_args linear = {.dtype = a->dtype, .rows = rows, .n_in = width, .n_out = a->d_out, .x = plan->heads,
+                                     .ldx = width, .weight = a->weights.w_out};
+    const attn_linear_gradients back = {.d_y = g->d_out, .ld_dy = g->ld_dout, .d_x = *d_heads, .ld_dx = width,
+                                        .weight = g->weights.w_out, .bias = g->weights.b_out};
+    if (a->weights.w_out)
+        attn_linear_run_backward(layers, &linear, &back);
+    else
+        attn_rows_copy(&layers->team, a->dtype, rows, width, g->d_out, g->ld_dout, *d_heads, width);
+    return ATTN_OK;
+}
+
+/* The keys behind the given ones: adds to d->q, and their own gradients to bias_k and bias_v. */
+static attn_status through_extra(attn_layers *layers, const attn_mha_plan *plan, const attn_mha_gradients *g,
+                                 const void *d_heads, const projected *d)
+{
+    const attn_mha_args *a = &plan->a;
+    const int64_t ld = plan->k_width + plan->v_width, n = a->batch * plan->n_extra * ld;
+    attn_sdpa_args s;
+    attn_sdpa_backward_args b;
+    void *extra_kv = NULL, *d_extra = NULL;
+    ATTN_TRY(attn_mha_extra(layers, plan, &extra_kv));
+    attn_mha_operator_args(plan, 1, extra_kv, &s);
+    ATTN_TRY(attn_layers_scratch(layers, n, a->dtype, &d_extra));
+    memset(d_extra, 0, (size_t)n * (a->dtype == ATTN_F64 ? 8 : 4));
+    ATTN_ARGS_INIT(&b);
+    b.forward = &s;
+    b.flags = ATTN_GRAD_ACCUMULATE;
+    b.d_out = attn_cview_of(d_heads, a->dtype, 1, 1, 1, 1);
+    memcpy(b.d_out.shape, s.out.shape, sizeof b.d_out.shape);
+    memcpy(b.d_out.stride, s.out.stride, sizeof b.d_out.stride);
+    b.d_query = like(&s.query, d->q);
+    b.d_key = like(&s.key, d_extra);
+    b.d_value = like(&s.value, attn_at(d_extra, a->dtype, plan->k_width));
+    b.d_key.stride[0] = b.d_value.stride[0] = plan->n_extra * ld;
+    ATTN_TRY(attn_layers_ctx_status(layers, attn_sdpa_backward(layers->ctx, &b, NULL, 0)));
+    if (g->weights.bias_k)
+        attn_rows_sum(&layers->team, a->dtype, a->batch, plan->k_width, d_extra, plan->n_extra * ld, g->weights.bias_k);
+    if (g->weights.bias_v)
+        attn_rows_sum(&layers->team, a->dtype, a->batch, plan->v_width, attn_at(d_extra, a->dtype, plan->k_width),
+                      plan->n_extra * ld, g->weights.bias_v);
+    return ATTN_OK;
+}
+
+static attn_status through_operator(attn_layers *layers, const attn_mha_plan *plan, const attn_mha_gradients *g,
+                                    const void *d_heads, const projected *d)
+{
+    const attn_mha_args *a = &plan->a;
+    attn_sdpa_args s;
+    attn_sdpa_backward_args b;
+    attn_mha_operator_args(plan, 0, NULL, &s);
+    ATTN_ARGS_INIT(&b);
+    b.forward = &s;
+    b.d_out = attn_cview_of(d_heads, a->dtype, 1, 1, 1, 1);
+    memcpy(b.d_out.shape, s.out.shape, sizeof b.d_out.shape);
+    memcpy(b.d_out.stride, s.out.stride, sizeof b.d_out.stride);
+    b.d_query = like(&s.query, d->q);
+    b.d_key = like(&s.key, d->k);
+    b.d_value = like(&s.value, d->v);
+    b.d_bias = g->d_bias;
+    b.d_relative = g->d_relative;
+    void *sinks = NULL, *relative = NULL; /* the operator writes these; weights' gradients are added to */
+    if (g->weights.sinks) {
+        ATTN_TRY(attn_layers_scratch(layers, a->n_heads, ATTN_F32, &sinks));
+        b.d_sinks = sinks;
+    }
+    const int64_t table = (a->mask.rel_left + a->mask.rel_right + 1) * (a->mask.relative_stride ? a->n_heads : 1);
+    if (g->d_relative) {
+        const int64_t count = a->mask.relative_stride ? (a->n_heads - 1) * a->mask.relative_stride + table / a->n_heads : table;
+        ATTN_TRY(attn_layers_scratch(layers, count, ATTN_F32, &relative));
+        memset(relative, 0, (size_t)count * sizeof(float));
+        b.d_relative = relative;
+        ATTN_TRY(attn_layers_ctx_status(layers, attn_sdpa_backward(layers->ctx, &b, NULL, 0)));
+        for (int64_t i = 0; i < count; i++)
+            g->d_relative[i] += ((float *)relative)[i];
+    } else {
+        ATTN_TRY(attn_layers_ctx_status(layers, attn_sdpa_backward(layers->ctx, &b, NULL, 0)));
+    }
+    for (int64_t h = 0; sinks && h < a->n_heads; h++)
+        g->weights.sinks[h] += ((float *)sinks)[h];
+    return ATTN_OK;
+}
+
+/* ---- projections ---- */
+
+/* Where the gradient of some rows goes; the second one that goes there is added. */
+typedef struct row_target {
+    void *data;
+    int64_t ld;
+    bool add;
+} row_target;
+
+static void project_back(attn_layers *layers, int32_t dtype, int64_t rows, const void *x, int64_t ldx, int64_t n_in,
+                         const void *weight, int64_t n_out, const void *d_y, int64_t ld_dy, void *d_weight, void *d_bias,
+                         row_target *to)
+{
+    const attn_linear_args linear = {.dtype = dtype, .rows = rows, .n_in = n_in, .n_out = n_out, .x = x, .ldx = ldx,
+                                     .weight = weight};
+    const attn_linear_gradients back = {.flags = to->add ? ATTN_GRAD_ACCUMULATE : 0, .d_y = d_y, .ld_dy = ld_dy,
+                                        .d_x = to->data, .ld_dx = to->ld, .weight = d_weight, .bias = d_bias};
+    if (weight)
+        attn_linear_run_backward(layers, &linear, &back);
+    else if (to->data && to->add)
+        attn_rows_add(&layers->team, dtype, rows, n_in, d_y, ld_dy, to->data, to->ld);
+    else if (to->data)
+        attn_rows_copy(&layers->team, dtype, rows, n_in, d_y, ld_dy, to->data, to->ld);
+    to->add = true;
+}
+
+static bool follows(const void *first, int64_t count, const void *second, int32_t dtype)
+{
+    return (!first && !second) || (first && second && attn_at(first, dtype, count) == second);
+}
+
+/* Weights and gradients of q, k and v each lie as one matrix: one product does for all. */
+static bool as_one(const attn_mha_plan *plan, const attn_mha_weight_gradients *d)
+{
+    const attn_mha_args *a = &plan->a;
+    const attn_mha_weights *w = &a->weights;
+    const int64_t q = plan->q_width, k = plan->k_width, n = a->d_query;
+    return plan->together && w->w_query && w->w_key && w->w_value && follows(w->w_query, q * n, w->w_key, a->dtype) &&
+           follows(w->w_key, k * n, w->w_value, a->dtype) && follows(d->w_query, q * n, d->w_key, a->dtype) &&
+           follows(d->w_key, k * n, d->w_value, a->dtype) && follows(d->b_query, q, d->b_key, a->dtype) &&
+           follows(d->b_key, k, d->b_value, a->dtype);
+}
+
+static void through_inputs(attn_layers *layers, const attn_mha_plan *plan, const attn_mha_gradients *g, const projected *d)
+{
+    const attn_mha_args *a = &plan->a;
+    const attn_mha_weight_gradients *to = &g->weights;
+    const bool add = (g->flags & ATTN_GRAD_ACCUMULATE) != 0;
+    const int64_t rows_q = a->batch * a->seq_q, rows_kv = a->batch * a->seq_kv;
+    row_target query = {g->d_query, g->ld_dquery, add}, key = {g->d_key, g->ld_dkey, add};
+    row_target value = {g->d_value, g->ld_dvalue, add};
+    row_target *to_key = a->key ? &key : &query, *to_value = a->value ? &value : to_key;
+    if (as_one(plan, to)) {
+        project_back(layers, a->dtype, rows_q, a->query, a->ld_query, a->d_query, a->weights.w_query, plan->ld_q, d->q,
+                     plan->ld_q, to->w_query, to->b_query, &query);
+        return;
+    }
+    project_back(layers, a->dtype, rows_q, a->query, a->ld_query, a->d_query, a->weights.w_query, plan->q_width, d->q,
+                 plan->ld_q, to->w_query, to->b_query, &query);
+    project_back(layers, a->dtype, rows_kv, plan->key_rows, plan->ld_key_rows, a->d_key, a->weights.w_key, plan->k_width,
+                 d->k, plan->ld_k, to->w_key, to->b_key, to_key);
+    project_back(layers, a->dtype, rows_kv, plan->value_rows, plan->ld_value_rows, a->d_value, a->weights.w_value,
+                 plan->v_width, d->v, plan->ld_v, to->w_value, to->b_value, to_value);
+}
+
+attn_status attn_mha_run_backward(attn_layers *layers, attn_mha_plan *plan, const attn_mha_gradients *gradients)
+{
+    const attn_arena_mark mark = attn_layers_mark(layers);
+    projected d;
+    void *d_heads = NULL;
+    attn_mha_place(plan, plan->a.saved);
+    ATTN_TRY(place_projected(layers, plan, &d));
+    ATTN_TRY(through_out(layers, plan, gradients, &d_heads));
+    ATTN_TRY(through_operator(layers, plan, gradients, d_heads, &d));
+    if (plan->n_extra)
+        ATTN_TRY(through_extra(layers, plan, gradients, d_heads, &d));
+    ATTN_TRY(attn_mha_rotate(layers, plan, d.q, d.k, ATTN_ROPE_INVERSE));
+    through_inputs(layers, plan, gradients, &d);
+    attn_layers_release(layers, mark);
+    return ATTN_OK;
+}
+
+static attn_status backward(attn_layers *layers, const attn_mha_args *args, const attn_mha_gradients *gradients)
+{
+    attn_mha_plan plan;
+    attn_mha_gradients g;
+    ATTN_TRY(attn_mha_prepare(layers, &plan, args, false));
+    ATTN_TRY(attn_layers_args(layers, &g, sizeof g, gradients, "gradients"));
+    ATTN_TRY(attn_layers_flags(layers, g.flags, ATTN_GRAD_ACCUMULATE, "gradients.flags"));
+    ATTN_TRY(attn_layers_stride(layers, &g.ld_dout, plan.a.d_out, "gradients.ld_dout"));
+    ATTN_TRY(attn_layers_stride(layers, &g.ld_dquery, plan.a.d_query, "gradients.ld_dquery"));
+    ATTN_TRY(attn_layers_stride(layers, &g.ld_dkey, plan.a.d_key, "gradients.ld_dkey"));
+    ATTN_TRY(attn_layers_stride(layers, &g.ld_dvalue, plan.a.d_value, "gradients.ld_dvalue"));
+    ATTN_LAYERS_REQUIRE(layers, plan.a.key || !g.d_key, "gradients.d_key is given, but args.key is NULL (it is query)");
+    ATTN_LAYERS_REQUIRE(layers, plan.a.value || !g.d_value, "gradients.d_value is given, but args.value is NULL (it is key)");
+    ATTN_TRY(attn_layers_pointer(layers, g.d_out, plan.a.batch * plan.a.seq_q, "gradients.d_out"));
+    ATTN_LAYERS_REQUIRE(layers, plan.a.saved, "args.saved is NULL");
+    return attn_mha_run_backward(layers, &plan, &g);
+}
+
+attn_status attn_mha_backward(attn_layers *layers, const attn_mha_args *args, const attn_mha_gradients *gradients)
+{
+    return ATTN_LAYERS_CALL(layers, backward(layers, args, gradients));
+}

@@ -141,6 +141,22 @@ ATTN_INLINE v_mask v_i_gt(v_i32 a, v_i32 b) { return _mm256_castsi256_ps(_mm256_
 ATTN_INLINE v_f32 v_from_i(v_i32 a) { return _mm256_cvtepi32_ps(a); }
 ATTN_INLINE v_i32 v_to_i(v_f32 a) { return _mm256_cvtps_epi32(a); }
 ATTN_INLINE v_f32 v_shl23(v_f32 a) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 23)); }
+ATTN_INLINE v_f32 v_swap(v_f32 a, const int width)
+{
+    return width == 4 ? _mm256_permute2f128_ps(a, a, 1) : width == 2 ? _mm256_permute_ps(a, 0x4e) : _mm256_permute_ps(a, 0xb1);
+}
+ATTN_INLINE v_f32 v_repeat(const float *p, const int n)
+{
+    double pair;
+    if (n == 1)
+        return v_set1(p[0]);
+    if (n == 4) {
+        __m128 x = _mm_loadu_ps(p);
+        return _mm256_set_m128(x, x);
+    }
+    memcpy(&pair, p, sizeof pair);
+    return _mm256_castpd_ps(_mm256_set1_pd(pair));
+}
 /* clang-format on */
 
 ATTN_INLINE v_f32 v_scale2(v_f32 p, v_f32 n)

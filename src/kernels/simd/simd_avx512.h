@@ -121,6 +121,22 @@ ATTN_INLINE v_f32 v_from_i(v_i32 a) { return _mm512_cvtepi32_ps(a); }
 ATTN_INLINE v_i32 v_to_i(v_f32 a) { return _mm512_cvtps_epi32(a); }
 ATTN_INLINE v_f32 v_shl23(v_f32 a) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 23)); }
 ATTN_INLINE v_f32 v_scale2(v_f32 p, v_f32 n) { return _mm512_scalef_ps(p, n); }
+ATTN_INLINE v_f32 v_swap(v_f32 a, const int width)
+{
+    if (width >= 4)
+        return width == 8 ? _mm512_shuffle_f32x4(a, a, 0x4e) : _mm512_shuffle_f32x4(a, a, 0xb1);
+    return width == 2 ? _mm512_permute_ps(a, 0x4e) : _mm512_permute_ps(a, 0xb1);
+}
+ATTN_INLINE v_f32 v_repeat(const float *p, const int n)
+{
+    double pair;
+    if (n == 1)
+        return v_set1(p[0]);
+    if (n == 4)
+        return _mm512_broadcast_f32x4(_mm_loadu_ps(p));
+    memcpy(&pair, p, sizeof pair);
+    return _mm512_castpd_ps(_mm512_set1_pd(pair));
+}
 /* clang-format on */
 
 ATTN_INLINE void v_transpose(v_f32 r[V_N])

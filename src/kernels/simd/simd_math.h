@@ -14,6 +14,8 @@
  *   v_i_set1 v_i_load v_i_add v_i_gt v_from_i v_to_i
  *   v_scale2(p, n)                        p * 2^n for integral n in -151..129, subnormal results rounded once
  *   v_shl23                               bits of each lane shifted left by 23: an integer becomes an exponent
+ *   v_swap(a, width)                      lane n = lane n ^ width of a; width a power of two below V_N
+ *   v_repeat(p, n)                        p[0] .. p[n - 1] over and over; n is 1, 2 or 4 and at most V_N
  *   v_transpose(r)                        V_N rows of V_N floats, in place
  * and from here: v_exp2 v_exp (within 2 ulp on the whole range) v_exp2_soft v_tanh.
  * Coefficients: Remez fits on the reduced ranges, rounded to f32; ulps are measured by tests/kernels/test_simd.c. */

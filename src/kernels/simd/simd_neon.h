@@ -132,6 +132,13 @@ ATTN_INLINE v_mask v_i_gt(v_i32 a, v_i32 b) { return vcgtq_s32(a, b); }
 ATTN_INLINE v_f32 v_from_i(v_i32 a) { return vcvtq_f32_s32(a); }
 ATTN_INLINE v_i32 v_to_i(v_f32 a) { return vcvtnq_s32_f32(a); }
 ATTN_INLINE v_f32 v_shl23(v_f32 a) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(a), 23)); }
+ATTN_INLINE v_f32 v_swap(v_f32 a, const int width) { return width == 2 ? vextq_f32(a, a, 2) : vrev64q_f32(a); }
+ATTN_INLINE v_f32 v_repeat(const float *p, const int n)
+{
+    if (n == 1)
+        return v_set1(p[0]);
+    return n == 4 ? vld1q_f32(p) : vcombine_f32(vld1_f32(p), vld1_f32(p));
+}
 /* clang-format on */
 
 ATTN_INLINE v_f32 v_scale2(v_f32 p, v_f32 n)

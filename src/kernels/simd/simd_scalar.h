@@ -65,6 +65,8 @@ ATTN_INLINE v_mask v_i_gt(v_i32 a, v_i32 b) { return a > b; }
 ATTN_INLINE v_f32 v_from_i(v_i32 a) { return (float)a; }
 ATTN_INLINE v_i32 v_to_i(v_f32 a) { return (int32_t)a; } /* integral values that fit */
 ATTN_INLINE v_f32 v_shl23(v_f32 a) { return attn_f32_from_bits(attn_f32_bits(a) << 23); }
+ATTN_INLINE v_f32 v_swap(v_f32 a, const int width) { (void)width; return a; }
+ATTN_INLINE v_f32 v_repeat(const float *p, const int n) { (void)n; return p[0]; }
 /* clang-format on */
 
 ATTN_INLINE v_f32 v_scale2(v_f32 p, v_f32 n)

@@ -351,6 +351,44 @@ static void loss_case(world *w) { loss(w, 1, 0); }
 static void loss_smoothed_case(world *w) { loss(w, 1, 0.1); }
 static void loss_logits_case(world *w) { loss(w, 0, 0.1); }
 
+/* ---- recurrent networks ---- */
+
+static void rnn(world *w, int32_t kind, int states)
+{
+    attn_rnn_args a;
+    attn_rnn_gradients g;
+    size_t bytes = 0;
+    const int64_t h = 6, gates = kind == ATTN_RNN_LSTM ? 4 * h : h;
+    ATTN_ARGS_INIT(&a);
+    ATTN_ARGS_INIT(&g);
+    a.dtype = w->dtype, a.kind = kind, a.batch = 3, a.seq = 7, a.d_in = 5, a.d_hidden = h;
+    a.x = input(w, 3 * 7 * 5, 1), g.d_x = gradient(w);
+    a.weights.w_input = weight(w, gates * 5, 0.6), g.weights.w_input = gradient(w);
+    a.weights.w_hidden = weight(w, gates * h, 0.6), g.weights.w_hidden = gradient(w);
+    a.weights.b_input = weight(w, gates, 0.6), g.weights.b_input = gradient(w);
+    a.weights.b_hidden = weight(w, gates, 0.6), g.weights.b_hidden = gradient(w);
+    if (states)
+        a.hidden0 = input(w, 3 * h, 1), g.d_hidden0 = gradient(w);
+    if (states && kind == ATTN_RNN_LSTM)
+        a.cell0 = input(w, 3 * h, 1), g.d_cell0 = gradient(w);
+    a.out = output(w, 3 * 7 * h), g.d_out = d_output(w);
+    if (states)
+        a.hidden_last = output(w, 3 * h), g.d_hidden_last = d_output(w);
+    if (states && kind == ATTN_RNN_LSTM)
+        a.cell_last = output(w, 3 * h), g.d_cell_last = d_output(w);
+    WORLD_CALL(w, attn_rnn_saved_bytes(w->layers, &a, &bytes));
+    if (w->backward)
+        a.saved = saved_memory(w, bytes);
+    WORLD_CALL(w, attn_rnn_forward(w->layers, &a));
+    if (w->backward)
+        WORLD_CALL(w, attn_rnn_backward(w->layers, &a, &g));
+}
+
+static void elman_case(world *w) { rnn(w, ATTN_RNN_ELMAN, 1); }
+static void elman_relu_case(world *w) { rnn(w, ATTN_RNN_ELMAN_RELU, 0); }
+static void lstm_case(world *w) { rnn(w, ATTN_RNN_LSTM, 1); }
+static void lstm_plain_case(world *w) { rnn(w, ATTN_RNN_LSTM, 0); }
+
 #define CASE(name) {#name, name##_case}
 static const struct {
     const char *name;
@@ -360,7 +398,8 @@ static const struct {
              CASE(rms_norm_plain), CASE(residual), CASE(embedding), CASE(lookup), CASE(one_head), CASE(one_head_out),
              CASE(many_heads), CASE(together), CASE(cross), CASE(three_inputs), CASE(extra_keys), CASE(attention_dropout),
              CASE(ffn_gelu), CASE(ffn_swiglu), CASE(ffn_dropout), CASE(block_pre), CASE(block_post), CASE(block_pre_cross),
-             CASE(block_post_cross), CASE(loss), CASE(loss_smoothed), CASE(loss_logits)};
+             CASE(block_post_cross), CASE(loss), CASE(loss_smoothed), CASE(loss_logits), CASE(elman),
+             CASE(elman_relu), CASE(lstm), CASE(lstm_plain)};
 
 static void test_all(void **state)
 {

@@ -389,6 +389,44 @@ static void elman_relu_case(world *w) { rnn(w, ATTN_RNN_ELMAN_RELU, 0); }
 static void lstm_case(world *w) { rnn(w, ATTN_RNN_LSTM, 1); }
 static void lstm_plain_case(world *w) { rnn(w, ATTN_RNN_LSTM, 0); }
 
+static void decoder_rnn(world *w, int32_t kind, int additive)
+{
+    static const int64_t lengths[2] = {5, 3};
+    attn_decoder_rnn_args a;
+    attn_decoder_rnn_gradients g;
+    size_t bytes = 0;
+    const int64_t h = 4, d_state = 6, d_align = additive ? 5 : d_state, gates = kind == ATTN_RNN_LSTM ? 4 * h : h;
+    ATTN_ARGS_INIT(&a);
+    ATTN_ARGS_INIT(&g);
+    a.dtype = w->dtype, a.kind = kind, a.batch = 2, a.seq = 4, a.seq_states = 5, a.states_len = lengths;
+    a.d_in = 3, a.d_hidden = h, a.d_state = d_state, a.d_align = d_align;
+    a.x = input(w, 2 * 4 * 3, 1), g.d_x = gradient(w);
+    a.states = input(w, 2 * 5 * d_state, 1), g.d_states = gradient(w);
+    a.weights.w_align_query = weight(w, d_align * h, 0.8), g.weights.w_align_query = gradient(w);
+    if (additive) {
+        a.weights.w_align_key = weight(w, d_align * d_state, 0.8), g.weights.w_align_key = gradient(w);
+        a.weights.v_align = weight(w, d_align, 0.8), g.weights.v_align = gradient(w);
+    }
+    a.weights.rnn.w_input = weight(w, gates * (3 + d_state), 0.5), g.weights.rnn.w_input = gradient(w);
+    a.weights.rnn.w_hidden = weight(w, gates * h, 0.5), g.weights.rnn.w_hidden = gradient(w);
+    a.weights.rnn.b_input = weight(w, gates, 0.5), g.weights.rnn.b_input = gradient(w);
+    a.hidden0 = input(w, 2 * h, 1), g.d_hidden0 = gradient(w);
+    if (kind == ATTN_RNN_LSTM)
+        a.cell0 = input(w, 2 * h, 1), g.d_cell0 = gradient(w);
+    a.out = output(w, 2 * 4 * h), g.d_out = d_output(w);
+    a.context = output(w, 2 * 4 * d_state), g.d_context = d_output(w);
+    a.hidden_last = output(w, 2 * h), g.d_hidden_last = d_output(w);
+    WORLD_CALL(w, attn_decoder_rnn_saved_bytes(w->layers, &a, &bytes));
+    if (w->backward)
+        a.saved = saved_memory(w, bytes);
+    WORLD_CALL(w, attn_decoder_rnn_forward(w->layers, &a));
+    if (w->backward)
+        WORLD_CALL(w, attn_decoder_rnn_backward(w->layers, &a, &g));
+}
+
+static void decoder_additive_case(world *w) { decoder_rnn(w, ATTN_RNN_LSTM, 1); }
+static void decoder_dot_case(world *w) { decoder_rnn(w, ATTN_RNN_ELMAN, 0); }
+
 #define CASE(name) {#name, name##_case}
 static const struct {
     const char *name;
@@ -399,7 +437,8 @@ static const struct {
              CASE(many_heads), CASE(together), CASE(cross), CASE(three_inputs), CASE(extra_keys), CASE(attention_dropout),
              CASE(ffn_gelu), CASE(ffn_swiglu), CASE(ffn_dropout), CASE(block_pre), CASE(block_post), CASE(block_pre_cross),
              CASE(block_post_cross), CASE(loss), CASE(loss_smoothed), CASE(loss_logits), CASE(elman),
-             CASE(elman_relu), CASE(lstm), CASE(lstm_plain)};
+             CASE(elman_relu), CASE(lstm), CASE(lstm_plain),
+             CASE(decoder_additive), CASE(decoder_dot)};
 
 static void test_all(void **state)
 {

@@ -213,27 +213,19 @@ def _numpy_dtype(like, code):
 def empty(shape, like, code=None):
     """A new array of like's library and, unless code says otherwise, its dtype. Returns (array for the user, Array).
 
-    A torch tensor [batch, heads, seq, dim] lies in memory as [batch, seq, heads, dim], as PyTorch's own operator has it:
-    joining the heads afterwards then costs no copy."""
+    A torch tensor of like's shape gets like's layout too, as PyTorch's own operator does it: where heads were split by a
+    transpose, joining them again then costs no copy."""
     code = like.code if code is None else code
     if like.kind == "torch":
         torch = sys.modules["torch"]
         dtype = getattr(torch, _TORCH_NAMES[code])
-        if len(shape) == 4:
-            made = torch.empty((shape[0], shape[2], shape[1], shape[3]), dtype=dtype).transpose(1, 2)
+        if like.owner.shape == shape:
+            made = torch.empty_like(like.owner, dtype=dtype)
         else:
             made = torch.empty(shape, dtype=dtype)
         return made, _from_torch(made, "out")
     made = np.empty(shape, _numpy_dtype(like, code))
     return made, from_numpy(made, "out")
-
-
-def empty_like(like, code=None):
-    """empty() of like's shape; a torch tensor gets like's layout too."""
-    if like.kind == "torch" and code in (None, like.code):
-        made = sys.modules["torch"].empty_like(like.owner)
-        return made, _from_torch(made, "gradient")
-    return empty(like.shape, like, code)
 
 
 def finish(made, like):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import arrays, library, plans
-from .arrays import borrow, empty, empty_like, finish, floats, integers, writable
+from .arrays import borrow, empty, finish, floats, integers, writable
 from .context import default_context
 from .errors import InvalidArgument
 from .library import lib
@@ -241,7 +241,7 @@ def attention_backward(d_out, query, key, value, out, lse, *, d_lse=None, want_b
     kept = [lse_array]
 
     def gradient(array, view, code=None):
-        made, target = empty_like(array, code)
+        made, target = empty(array.shape, array, code)
         kept.append(target)
         target.padded().fill(view)
         return made

@@ -63,8 +63,14 @@ def lse_type(query):
 
 def exact_out(query, value):
     """What forward keeps for backward: 16-bit outputs unrounded, so that <d_out, out> does not carry their rounding."""
-    batch, heads, seq = query.shape[:3]
-    return torch.empty((batch, seq, heads, value.shape[3]), dtype=lse_type(query)).transpose(1, 2)
+    return like_query(query, value, lse_type(query))
+
+
+def like_query(query, value, dtype):
+    """An empty output, laid out as PyTorch's operator does it."""
+    if query.shape[3] == value.shape[3]:
+        return torch.empty_like(query, dtype=dtype)
+    return query.new_empty(query.shape[:3] + value.shape[3:], dtype=dtype)
 
 
 def usable_bias(bias, query):
@@ -134,9 +140,8 @@ def attention_op(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Tenso
 
 @attention_op.register_fake
 def _(query, key, value, bias, sinks, *rest):
-    batch, heads, seq = query.shape[:3]
-    out = query.new_empty((batch, seq, heads, value.shape[3]), dtype=lse_type(query) if rest[-1] else query.dtype)
-    return out.transpose(1, 2), query.new_empty((batch, heads, seq), dtype=lse_type(query))
+    out = like_query(query, value, lse_type(query) if rest[-1] else query.dtype)
+    return out, query.new_empty(query.shape[:3], dtype=lse_type(query))
 
 
 @torch.library.custom_op("libattn::attention_backward", mutates_args=(), device_types="cpu")

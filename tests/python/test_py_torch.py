@@ -121,6 +121,76 @@ class Torch(unittest.TestCase):
             self.assertFalse(torch_hooks.covered(a, b, c, None, False, False))
         self.assertEqual(functional.scaled_dot_product_attention(q[None], k[None], v[None]).shape, q[None].shape)
 
+    def test_scale_zero_and_negative_and_empty_rows(self):
+        """PyTorch's CPU kernel gives NaN for causal with scale <= 0; the written rule is the plain formula."""
+        for scale in (0.0, -0.7):
+            q, k, v = problem(seq_q=9, seq_kv=5, dtype=torch.float64, grad=True)
+            got = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+            hidden = torch.ones(9, 5).triu(1).bool()
+            want = torch.softmax((q @ k.transpose(-1, -2) * scale).masked_fill(hidden, -torch.inf), -1) @ v
+            self.assertTrue(torch.allclose(got, want, atol=1e-12))
+            for g, w in zip(torch.autograd.grad(got.square().sum(), (q, k, v)), torch.autograd.grad(want.square().sum(), (q, k, v))):
+                self.assertTrue(torch.allclose(g, w, atol=1e-11))
+        q, k, v = problem(grad=True)
+        mask = torch.ones(9, 9, dtype=torch.bool).tril(-4)
+        for m in (mask, torch.zeros(9, 9).masked_fill(~mask, -torch.inf)):
+            out = functional.scaled_dot_product_attention(q, k, v, attn_mask=m)
+            self.assertEqual(out[:, :, :4].abs().max().item(), 0)
+            for g in torch.autograd.grad(out.sum(), (q, k, v)):
+                self.assertTrue(torch.isfinite(g).all())
+
+    def test_forward_mode_and_second_library_calls_go_to_pytorch(self):
+        q, k, v = problem(dtype=torch.float64)
+        f = lambda t: functional.scaled_dot_product_attention(t, k, v)  # noqa: E731
+        with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]):
+            out, tangent = torch.func.jvp(f, (q,), (torch.ones_like(q),))
+        step = 1e-6
+        self.assertTrue(torch.allclose(tangent, (f(q + step) - f(q - step)) / (2 * step), atol=1e-6))
+
+    def test_torch_func_gradients(self):
+        q, k, v = problem(dtype=torch.float64)
+        f = lambda t: functional.scaled_dot_product_attention(t, k, v, is_causal=True).square().sum()  # noqa: E731
+        leaf = q.clone().requires_grad_(True)
+        f(leaf).backward()
+        self.assertTrue(torch.allclose(torch.func.grad(f)(q), leaf.grad))
+        each = torch.func.vmap(torch.func.grad(lambda a, b, c: functional.scaled_dot_product_attention(
+            a[None], b[None], c[None]).square().sum()))(q, k, v)
+        self.assertEqual(each.shape, q.shape)
+
+    def test_layout_is_that_of_pytorch(self):
+        """Code that joins the heads with view() works as before."""
+        packed = torch.randn(2, 9, 3, 4, 8).permute(2, 0, 3, 1, 4)[0]
+        for q in (problem()[0], problem()[0].contiguous(), packed):
+            for grad in (False, True):
+                q = q.detach().requires_grad_(grad)
+                _, k, v = problem()
+                out = functional.scaled_dot_product_attention(q, k, v)
+                self.assertEqual(out.stride(), torch_hooks._original(q, k, v).stride())
+                self.assertEqual(functional.scaled_dot_product_attention(q, k, v[..., :5]).stride(),
+                                 torch_hooks._original(q, k, v[..., :5]).stride())
+        out.transpose(1, 2).view(2, 9, -1)
+
+    def test_small_calls_go_to_pytorch(self):
+        torch_hooks.SMALLEST_CALL, torch_hooks.SMALLEST_CALL_WITH_GRADIENTS = self.smallest
+        q, k, v = problem()
+        self.assertTrue(torch.equal(functional.scaled_dot_product_attention(q, k, v), torch_hooks._original(q, k, v)))
+
+    def test_nested_tensors_go_to_pytorch(self):
+        make = lambda: torch.nested.nested_tensor([torch.randn(2, n, 8) for n in (3, 5)])  # noqa: E731
+        q, k, v = make(), make(), make()
+        try:
+            want = torch_hooks._original(q, k, v)
+        except RuntimeError:
+            self.skipTest("this PyTorch has no nested attention on the CPU")
+        self.assertTrue(functional.scaled_dot_product_attention(q, k, v).is_nested and want.is_nested)
+
+    def test_negated_views(self):
+        z = torch.randn(1, 2, 5, 8, dtype=torch.complex64)
+        q = z.conj().imag
+        self.assertTrue(q.is_neg())
+        _, k, v = problem(batch=1, heads=2, kv_heads=2, seq_kv=5)
+        self.assertTrue(torch.allclose(attn.attention(q, k, v), attn.attention(q.resolve_neg(), k, v)))
+
     def test_modules_and_dispatcher(self):
         attn.uninstall()
         layer = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)

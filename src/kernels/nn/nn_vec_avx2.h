@@ -61,3 +61,7 @@ static inline v_f32 v_masked(v_u32 w, uint32_t mask)
     return _mm256_cvtepi32_ps(_mm256_and_si256(w, _mm256_set1_epi32((int32_t)mask)));
 }
 static inline v_u32 v_shift4(v_u32 w) { return _mm256_srli_epi32(w, 4); }
+static inline v_u32 v_set_u32(uint32_t x) { return _mm256_set1_epi32((int32_t)x); }
+static inline v_u32 v_and(v_u32 a, v_u32 b) { return _mm256_and_si256(a, b); }
+static inline v_u32 v_shift_up4(v_u32 w) { return _mm256_slli_epi32(w, 4); }
+static inline v_f32 v_from_u32(v_u32 w) { return _mm256_cvtepi32_ps(w); } /* below 2^31 */

@@ -58,3 +58,20 @@ static inline v_u32 v_shift4(v_u32 w)
     V_EACH w.lane[lane] >>= 4;
     return w;
 }
+static inline v_u32 v_set_u32(uint32_t x)
+{
+    v_u32 r;
+    V_EACH r.lane[lane] = x;
+    return r;
+}
+static inline v_u32 v_and(v_u32 a, v_u32 b)
+{
+    V_EACH a.lane[lane] &= b.lane[lane];
+    return a;
+}
+static inline v_u32 v_shift_up4(v_u32 w)
+{
+    V_EACH w.lane[lane] <<= 4;
+    return w;
+}
+static inline v_f32 v_from_u32(v_u32 w) { V_MAP((float)w.lane[lane]); }

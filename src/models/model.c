@@ -241,7 +241,7 @@ attn_status attn_model_get_info(const attn_model *model, attn_model_info *info)
     all.n_parameters = model->n_parameters;
     all.weight_bytes = model->weight_bytes;
     all.cache_bytes_per_token =
-        d->kind == ATTN_MODEL_ENCODER ? 0 : d->n_layers * d->n_kv_heads * d->head_dim * 2 * (int64_t)sizeof(float);
+        d->kind == ATTN_MODEL_ENCODER ? 0 : attn_kv_token_bytes(ATTN_F32, d->n_layers, d->n_kv_heads, d->head_dim);
     all.rope_base = d->position == ATTN_POSITION_ROPE ? d->rope.base : 0;
     memcpy(info, &all, size < sizeof all ? size : sizeof all);
     return ATTN_OK;

@@ -6,6 +6,7 @@
 #include "core/compiler.h"
 #include "models/description.h"
 #include "models/family.h"
+#include "models/kv_cache.h"
 #include "models/model_source.h"
 
 struct attn_model {
@@ -24,11 +25,9 @@ struct attn_session {
     attn_ctx *ctx;
     attn_worker worker;
     int32_t n_threads;
-    int64_t batch, capacity, max_capacity;
-    int32_t kv_dtype;
+    int64_t batch, max_capacity;
     int64_t *lengths;     /* [batch] tokens in the cache */
-    float **cache_key;    /* [n_layers] -> [batch, n_kv_heads, capacity, head_dim] */
-    float **cache_value;
+    attn_kv_cache cache;
     /* of an encoder-decoder: keys and values of cross attention, and how many each sequence has */
     float **cross_key, **cross_value; /* [n_layers] -> [batch, n_kv_heads, cross_capacity, head_dim] */
     int64_t cross_capacity, cross_tokens, *cross_lengths;

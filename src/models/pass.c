@@ -83,8 +83,7 @@ attn_status attn_pass_start(attn_pass *pass, attn_session *session, const attn_f
     pass->first = malloc((size_t)(batch + 1) * sizeof *pass->first);
     pass->slots = malloc((size_t)(all + 1) * sizeof *pass->slots);
     pass->positions = malloc((size_t)(all + 1) * sizeof *pass->positions);
-    pass->lengths = malloc((size_t)(3 * batch) * sizeof *pass->lengths);
-    if (!pass->first || !pass->slots || !pass->positions || !pass->lengths)
+    if (!pass->first || !pass->slots || !pass->positions)
         return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
     pack_tokens(pass);
     return share_scratch(pass);
@@ -95,7 +94,6 @@ void attn_pass_finish(attn_pass *pass)
     free(pass->first);
     free(pass->slots);
     free(pass->positions);
-    free(pass->lengths);
 }
 
 static void swap_streams(attn_pass *pass)

@@ -20,7 +20,6 @@ typedef struct attn_pass {
     float *x, *y, *h;    /* [total, d_model] residual stream, the next one, input of a sublayer */
     float *q, *k, *v, *heads; /* [total, heads * head_dim] */
     float *mlp;          /* scratch of the feed-forward layer */
-    int64_t *lengths;    /* [3 * batch] kv_len, offsets and tokens for calls over the whole batch */
 } attn_pass;
 
 /* Allocates and fills the pass for `args`; finish frees it. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/context.h"
+#include "core/view.h"
 #include "models/pass.h"
 #include "models/rope_table.h"
 
@@ -50,10 +51,10 @@ static attn_view writable(attn_cview v)
     return w;
 }
 
-/* [1, kv heads, n, head_dim] of one sequence in a cache of `capacity` rows per head. */
-static attn_cview cache_view(const attn_pass *pass, const float *cache, int64_t entry, int64_t n, int64_t capacity)
+/* [1, kv heads, n, head_dim] of one sequence's keys or values from an encoder. */
+static attn_cview cross_view(const attn_pass *pass, const float *cache, int64_t entry, int64_t n)
 {
-    const int64_t heads = pass->d->n_kv_heads, dim = pass->d->head_dim;
+    const int64_t capacity = pass->s->cross_capacity, heads = pass->d->n_kv_heads, dim = pass->d->head_dim;
     attn_cview v = attn_cview_of(cache + entry * heads * capacity * dim, ATTN_F32, 1, heads, n, dim);
     v.stride[0] = heads * capacity * dim;
     v.stride[1] = capacity * dim;
@@ -95,15 +96,18 @@ static void entry_args(const attn_pass *pass, int64_t layer, int32_t kind, int64
     args->query = rows_view(pass->q + first * width, d->n_heads, n, d->head_dim);
     args->out = writable(rows_view(pass->heads + first * width, d->n_heads, n, d->head_dim));
     if (kind == ATTN_ATTENTION_CROSS) {
-        args->key = cache_view(pass, s->cross_key[layer], entry, s->cross_lengths[entry], s->cross_capacity);
-        args->value = cache_view(pass, s->cross_value[layer], entry, s->cross_lengths[entry], s->cross_capacity);
+        args->key = cross_view(pass, s->cross_key[layer], entry, s->cross_lengths[entry]);
+        args->value = cross_view(pass, s->cross_value[layer], entry, s->cross_lengths[entry]);
     } else if (pass->encoder) {
         args->key = rows_view(pass->k + first * kv_width, d->n_kv_heads, n, d->head_dim);
         args->value = rows_view(pass->v + first * kv_width, d->n_kv_heads, n, d->head_dim);
     } else {
         args->mask.query_offset = args->mask.bias_offset = s->lengths[entry];
-        args->key = cache_view(pass, s->cache_key[layer], entry, s->lengths[entry] + n, s->capacity);
-        args->value = cache_view(pass, s->cache_value[layer], entry, s->lengths[entry] + n, s->capacity);
+        const int64_t keys = s->lengths[entry] + n;
+        args->key = attn_kv_view(&s->cache, ATTN_KV_KEY, layer, entry, 1, keys);
+        args->value = attn_kv_view(&s->cache, ATTN_KV_VALUE, layer, entry, 1, keys);
+        args->key_scale = attn_kv_view(&s->cache, ATTN_KV_KEY_SCALE, layer, entry, 1, keys);
+        args->value_scale = attn_kv_view(&s->cache, ATTN_KV_VALUE_SCALE, layer, entry, 1, keys);
     }
 }
 
@@ -152,20 +156,6 @@ static attn_status rotate(attn_pass *pass, int64_t layer, int64_t heads, float *
     return ATTN_OK;
 }
 
-static void append_to_cache(const attn_pass *pass, int64_t layer)
-{
-    const attn_session *s = pass->s;
-    const int64_t heads = pass->d->n_kv_heads, dim = pass->d->head_dim;
-    for (int64_t b = 0; b < s->batch; b++)
-        for (int64_t t = pass->first[b]; t < pass->first[b + 1]; t++)
-            for (int64_t h = 0; h < heads; h++) {
-                const int64_t row = s->lengths[b] + t - pass->first[b];
-                const int64_t at = ((b * heads + h) * s->capacity + row) * dim;
-                memcpy(s->cache_key[layer] + at, pass->k + (t * heads + h) * dim, (size_t)dim * sizeof(float));
-                memcpy(s->cache_value[layer] + at, pass->v + (t * heads + h) * dim, (size_t)dim * sizeof(float));
-            }
-}
-
 static attn_status project(attn_pass *pass, int64_t layer, int32_t kind)
 {
     const attn_description *d = pass->d;
@@ -186,8 +176,6 @@ static attn_status project(attn_pass *pass, int64_t layer, int32_t kind)
         ATTN_TRY(rotate(pass, layer, d->n_heads, pass->q));
         ATTN_TRY(rotate(pass, layer, d->n_kv_heads, pass->k));
     }
-    if (!pass->encoder)
-        append_to_cache(pass, layer);
     return ATTN_OK;
 }
 
@@ -209,42 +197,73 @@ static attn_status attend_packed(attn_pass *pass, int64_t layer)
     return ATTN_OK;
 }
 
-/* Sequences with equally many new tokens in one call; each has its own length and offset. */
-static attn_status attend_batch(attn_pass *pass, int64_t layer, int32_t kind)
+/* Sequences entry .. entry + batch - 1, with n new tokens each: appended to the cache, then attended with. */
+static attn_status attend_cached(attn_pass *pass, int64_t layer, int64_t entry, int64_t batch, int64_t n)
+{
+    const attn_description *d = pass->d;
+    attn_session *s = pass->s;
+    const int64_t first = pass->first[entry], capacity = s->cache.capacity;
+    const int64_t width = d->n_heads * d->head_dim, kv_width = d->n_kv_heads * d->head_dim;
+    attn_sdpa_args common;
+    attn_decode_args args;
+    common_args(pass, layer, ATTN_ATTENTION_SELF, &common);
+    ATTN_ARGS_INIT(&args);
+    args.query = rows_view(pass->q + first * width, d->n_heads, n, d->head_dim);
+    args.new_key = rows_view(pass->k + first * kv_width, d->n_kv_heads, n, d->head_dim);
+    args.new_value = rows_view(pass->v + first * kv_width, d->n_kv_heads, n, d->head_dim);
+    args.out = writable(rows_view(pass->heads + first * width, d->n_heads, n, d->head_dim));
+    args.query.shape[0] = args.new_key.shape[0] = args.new_value.shape[0] = args.out.shape[0] = batch;
+    args.cache_key = writable(attn_kv_view(&s->cache, ATTN_KV_KEY, layer, entry, batch, capacity));
+    args.cache_value = writable(attn_kv_view(&s->cache, ATTN_KV_VALUE, layer, entry, batch, capacity));
+    args.cache_key_scale = writable(attn_kv_view(&s->cache, ATTN_KV_KEY_SCALE, layer, entry, batch, capacity));
+    args.cache_value_scale = writable(attn_kv_view(&s->cache, ATTN_KV_VALUE_SCALE, layer, entry, batch, capacity));
+    args.cache_len = s->lengths + entry;
+    args.mask = common.mask;
+    args.mask.flags &= ~(uint32_t)ATTN_MASK_OFFSET;
+    args.scale = common.scale;
+    args.softcap = common.softcap;
+    args.flags = common.flags;
+    args.sinks = common.sinks;
+    OPERATOR(attn_sdpa_decode(s->ctx, &args, NULL, 0));
+    return ATTN_OK;
+}
+
+/* A decoder's queries on the encoder's keys: sequences with equally many new tokens in one call. */
+static attn_status attend_cross(attn_pass *pass, int64_t layer)
 {
     const attn_description *d = pass->d;
     const attn_session *s = pass->s;
-    const bool cross = kind == ATTN_ATTENTION_CROSS;
-    const int64_t n = pass->uniform, batch = s->batch, capacity = cross ? s->cross_capacity : s->capacity;
-    int64_t *kv_len = pass->lengths, *offsets = pass->lengths + batch, longest = 0;
+    const int64_t n = pass->uniform, batch = s->batch;
+    int64_t longest = 0;
     attn_sdpa_args args;
-    entry_args(pass, layer, kind, 0, &args);
-    for (int64_t b = 0; b < batch; b++) {
-        offsets[b] = s->lengths[b];
-        kv_len[b] = cross ? s->cross_lengths[b] : s->lengths[b] + n;
-        longest = kv_len[b] > longest ? kv_len[b] : longest;
-    }
+    entry_args(pass, layer, ATTN_ATTENTION_CROSS, 0, &args);
+    for (int64_t b = 0; b < batch; b++)
+        longest = s->cross_lengths[b] > longest ? s->cross_lengths[b] : longest;
     args.query.shape[0] = args.out.shape[0] = args.key.shape[0] = args.value.shape[0] = batch;
     args.query.stride[0] = args.out.stride[0] = n * d->n_heads * d->head_dim;
     args.key.shape[2] = args.value.shape[2] = longest;
-    args.key.stride[0] = args.value.stride[0] = d->n_kv_heads * capacity * d->head_dim;
-    args.mask.kv_len = kv_len;
-    if (!cross)
-        args.mask.query_offsets = args.mask.bias_offsets = offsets;
+    args.key.stride[0] = args.value.stride[0] = d->n_kv_heads * s->cross_capacity * d->head_dim;
+    args.mask.kv_len = s->cross_lengths;
     OPERATOR(attn_sdpa_forward(pass->s->ctx, &args, NULL, 0));
     return ATTN_OK;
 }
 
 static attn_status attend(attn_pass *pass, int64_t layer, int32_t kind)
 {
-    if (pass->encoder && kind == ATTN_ATTENTION_SELF)
+    const bool self = kind == ATTN_ATTENTION_SELF;
+    if (pass->encoder && self)
         return attend_packed(pass, layer);
     if (pass->uniform >= 0 && pass->s->batch > 1)
-        return attend_batch(pass, layer, kind);
+        return self ? attend_cached(pass, layer, 0, pass->s->batch, pass->uniform) : attend_cross(pass, layer);
     for (int64_t b = 0; b < pass->s->batch; b++) {
+        const int64_t n = pass->first[b + 1] - pass->first[b];
         attn_sdpa_args args;
-        if (pass->first[b] == pass->first[b + 1])
+        if (n == 0)
             continue;
+        if (self) {
+            ATTN_TRY(attend_cached(pass, layer, b, 1, n));
+            continue;
+        }
         entry_args(pass, layer, kind, b, &args);
         OPERATOR(attn_sdpa_forward(pass->s->ctx, &args, NULL, 0));
     }
@@ -290,10 +309,15 @@ static attn_status attend_allowed(attn_pass *pass, const edited_row *r)
     attn_sdpa_args one = *all;
     one.query.data = (const float *)all->query.data + r->head * all->query.stride[1] + r->row * all->query.stride[2];
     one.out.data = head_row(all, r->head, r->row);
-    one.key.data = (const float *)all->key.data + r->head / group * all->key.stride[1];
-    one.value.data = (const float *)all->value.data + r->head / group * all->value.stride[1];
+    attn_cview *of_group[] = {&one.key, &one.value, &one.key_scale, &one.value_scale};
+    for (int n = 0; n < 4; n++) {
+        if (!of_group[n]->data)
+            continue;
+        of_group[n]->data = (const char *)of_group[n]->data +
+                            (size_t)(r->head / group * of_group[n]->stride[1]) * attn_dtype_size(of_group[n]->dtype);
+        of_group[n]->shape[1] = 1;
+    }
     one.query.shape[1] = one.query.shape[2] = one.out.shape[1] = one.out.shape[2] = 1;
-    one.key.shape[1] = one.value.shape[1] = 1;
     one.mask.flags |= one.mask.flags ? ATTN_MASK_OFFSET : 0;
     one.mask.query_offset += r->row;
     one.mask.bias_offset += r->row;
@@ -304,6 +328,16 @@ static attn_status attend_allowed(attn_pass *pass, const edited_row *r)
     return ATTN_OK;
 }
 
+/* Number i of the value of a key, whatever the cache's type. */
+static float value_at(const attn_sdpa_args *all, int64_t kv_head, int64_t key, int64_t i)
+{
+    const attn_cview *v = &all->value, *scale = &all->value_scale;
+    const double x = attn_load_element(v->data, v->dtype, attn_offset(v->stride, 0, kv_head, key, i));
+    return v->dtype == ATTN_I8
+               ? (float)(x * attn_load_element(scale->data, ATTN_F32, attn_offset(scale->stride, 0, kv_head, key, 0)))
+               : (float)x;
+}
+
 /* A later edit of the same row sees the weights that this one leaves: two knockouts equal one of both keys. */
 static attn_status edit_reading(attn_pass *pass, const attn_edit *edit, edited_row *r)
 {
@@ -311,8 +345,6 @@ static attn_status edit_reading(attn_pass *pass, const attn_edit *edit, edited_r
     const int64_t n_keys = all->key.shape[2], group = all->query.shape[1] / all->key.shape[1];
     ATTN_TRY(look_at_row(pass, r));
     const float a = r->weights[edit->key];
-    const float *v = (const float *)all->value.data + r->head / group * all->value.stride[1] +
-                     edit->key * all->value.stride[2];
     float *y = head_row(all, r->head, r->row);
     if (edit->kind == ATTN_EDIT_KNOCKOUT) {
         r->allow[edit->key] = 0;
@@ -329,7 +361,7 @@ static attn_status edit_reading(attn_pass *pass, const attn_edit *edit, edited_r
         }
     }
     for (int64_t i = 0; i < pass->d->head_dim; i++) {
-        y[i] -= a * v[i];
+        y[i] -= a * value_at(all, r->head / group, edit->key, i);
         if (edit->kind == ATTN_EDIT_KNOCKOUT)
             y[i] /= 1.0f - a;
         if (edit->kind == ATTN_EDIT_REPLACE && edit->value)

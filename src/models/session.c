@@ -32,15 +32,14 @@ static attn_status create(attn_session *s, const attn_session_options *o)
     const attn_description *d = &s->model->d;
     s->batch = o->batch ? o->batch : 1;
     s->max_capacity = o->capacity ? o->capacity : d->context_length;
-    s->kv_dtype = o->kv_dtype;
     ATTN_TRY(create_context(s, o));
     s->lengths = calloc((size_t)s->batch, sizeof *s->lengths);
     s->cross_lengths = calloc((size_t)s->batch, sizeof *s->cross_lengths);
-    s->cache_key = calloc((size_t)d->n_layers, sizeof *s->cache_key);
-    s->cache_value = calloc((size_t)d->n_layers, sizeof *s->cache_value);
     s->cross_key = calloc((size_t)d->n_layers, sizeof *s->cross_key);
     s->cross_value = calloc((size_t)d->n_layers, sizeof *s->cross_value);
-    if (!s->lengths || !s->cross_lengths || !s->cache_key || !s->cache_value || !s->cross_key || !s->cross_value)
+    const attn_status cache =
+        attn_kv_create(&s->cache, o->kv_dtype, d->n_layers, s->batch, d->n_kv_heads, d->head_dim);
+    if (cache != ATTN_OK || !s->lengths || !s->cross_lengths || !s->cross_key || !s->cross_value)
         return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
     if (d->position == ATTN_POSITION_RELATIVE) {
         s->relative = attn_relative_table(d, &s->model->w.stack, d->kind != ATTN_MODEL_ENCODER);
@@ -65,8 +64,9 @@ attn_status attn_session_create(const attn_model *model, const attn_session_opti
     ATTN_MODEL_REQUIRE(given.batch >= 0 && given.batch <= 1 << 20, "options.batch is %lld", (long long)given.batch);
     ATTN_MODEL_REQUIRE(given.capacity >= 0 && given.capacity <= INT32_MAX, "options.capacity is %lld",
                        (long long)given.capacity);
-    if (given.kv_dtype != ATTN_F32)
-        return attn_model_fail(ATTN_ERR_UNSUPPORTED, "options.kv_dtype is %d: only ATTN_F32 is served",
+    if (given.kv_dtype != ATTN_F32 && given.kv_dtype != ATTN_BF16 && given.kv_dtype != ATTN_F16 &&
+        given.kv_dtype != ATTN_I8)
+        return attn_model_fail(ATTN_ERR_UNSUPPORTED, "options.kv_dtype is %d, must be f32, bf16, f16 or i8",
                                given.kv_dtype);
     if (model->d.position == ATTN_POSITION_LEARNED)
         ATTN_MODEL_REQUIRE(given.capacity <= model->d.context_length,
@@ -89,13 +89,12 @@ void attn_session_destroy(attn_session *s)
     if (!s)
         return;
     for (int64_t l = 0; l < s->model->d.n_layers; l++) {
-        float **caches[] = {s->cache_key, s->cache_value, s->cross_key, s->cross_value};
-        for (int i = 0; i < 4; i++)
+        float **caches[] = {s->cross_key, s->cross_value};
+        for (int i = 0; i < 2; i++)
             if (caches[i])
                 free(caches[i][l]);
     }
-    free(s->cache_key);
-    free(s->cache_value);
+    attn_kv_destroy(&s->cache);
     free(s->cross_key);
     free(s->cross_value);
     free(s->lengths);
@@ -133,46 +132,15 @@ attn_ctx *attn_session_ctx(attn_session *session)
     return session ? session->ctx : NULL;
 }
 
-/* Copies the used rows of every sequence and head into an array of another capacity. */
-static void move_cache(const attn_session *s, const float *from, float *to, int64_t capacity)
-{
-    const attn_description *d = &s->model->d;
-    for (int64_t b = 0; b < s->batch; b++)
-        for (int64_t h = 0; h < d->n_kv_heads; h++)
-            memcpy(to + (b * d->n_kv_heads + h) * capacity * d->head_dim,
-                   from + (b * d->n_kv_heads + h) * s->capacity * d->head_dim,
-                   (size_t)(s->lengths[b] * d->head_dim) * sizeof *to);
-}
-
 attn_status attn_session_reserve(attn_session *s, int64_t tokens)
 {
-    const attn_description *d = &s->model->d;
-    if (tokens <= s->capacity)
+    const int64_t held = s->cache.capacity;
+    if (tokens <= held)
         return ATTN_OK;
-    int64_t capacity = s->capacity ? 2 * s->capacity : FIRST_CAPACITY;
+    int64_t capacity = held ? 2 * held : FIRST_CAPACITY;
     capacity = capacity > s->max_capacity ? s->max_capacity : capacity;
     capacity = capacity < tokens ? tokens : capacity;
-    const double bytes = (double)s->batch * (double)d->n_kv_heads * (double)capacity * (double)d->head_dim * 4;
-    if (bytes > 0x1p46)
-        return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "a cache of %lld tokens is too large", (long long)capacity);
-    float **grown = calloc((size_t)(2 * d->n_layers), sizeof *grown);
-    bool enough = grown != NULL;
-    for (int64_t l = 0; enough && l < 2 * d->n_layers; l++)
-        enough = (grown[l] = malloc((size_t)bytes)) != NULL;
-    for (int64_t l = 0; grown && l < 2 * d->n_layers; l++) {
-        float **cache = l % 2 ? &s->cache_value[l / 2] : &s->cache_key[l / 2];
-        if (!enough) {
-            free(grown[l]);
-            continue;
-        }
-        if (*cache)
-            move_cache(s, *cache, grown[l], capacity);
-        free(*cache);
-        *cache = grown[l];
-    }
-    free(grown);
-    if (!enough)
+    if (attn_kv_grow(&s->cache, capacity, s->lengths) != ATTN_OK)
         return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a cache of %lld tokens", (long long)capacity);
-    s->capacity = capacity;
     return ATTN_OK;
 }

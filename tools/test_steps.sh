@@ -2,8 +2,9 @@
 # 0 / non-zero (one test) or leaves counts with "count PASSED FAILED SKIPPED". Its output goes to build/test-logs.
 
 QUICK_STEPS="includes headers plain_cc symbols gcc readme python cases"
-ALL_STEPS="includes headers plain_cc symbols gcc readme python cases conformance isa install wheel clang"
-LONG_STEPS="old_x86 asan tsan aarch64" # only with --full: compiling the kernels under sanitizers alone takes many minutes
+ALL_STEPS="includes headers plain_cc symbols gcc readme python cases conformance isa install wheel clang
+    old_x86 asan tsan aarch64"
+LONG_STEPS="torch" # only with --full
 LOGS=build/test-logs
 jobs=$(nproc)
 
@@ -166,8 +167,13 @@ step_clang() {
     build_and_test clang
 }
 
+# Sanitized programs run some ten times slower: random problems and exhaustive loops are sampled, the model is left out.
+sampled() { ATTN_FWD_PROBLEMS=200 ATTN_SIMD_STRIDE=997 "$@"; }
+
 step_asan() {
-    ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 build_and_test asan
+    say "not run under ASan: test_smollm2, test_cli_generate (the model); random problems: 200; floats: every 997th"
+    ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+        sampled build_and_test asan -E '^test_(smollm2|cli_generate)$'
 }
 
 # libattn with four threads; libattn_model, which has the same pool, with one: what it adds is numbers, not threads.
@@ -178,10 +184,11 @@ step_tsan() {
     operator="^($(test_names kernels properties api unit | paste -sd '|'))$"
     # TSan cannot place its shadow memory under wide address-space randomisation.
     ! setarch "$(uname -m)" -R true 2>/dev/null || runner="setarch $(uname -m) -R"
-    say "not run under TSan: test_gradients (minutes), test_smollm2 (the model); test_fwd_random: 300 problems"
-    ATTN_FWD_PROBLEMS=300 ATTN_NUM_THREADS=4 ctest_in build-tsan -R "$operator" -E '^test_gradients$' || status=1
+    say "not run under TSan: test_gradients (minutes), test_smollm2, test_cli_{embed,generate,run} (the model);" \
+        "random problems: 200; floats: every 997th"
+    ATTN_NUM_THREADS=4 sampled ctest_in build-tsan -R "$operator" -E '^test_gradients$' || status=1
     read -r passed failed skipped <"$LOGS/tsan.count"
-    ATTN_NUM_THREADS=1 ctest_in build-tsan -E "$operator|^test_smollm2$" || status=1
+    ATTN_NUM_THREADS=1 sampled ctest_in build-tsan -E "$operator|^test_(smollm2|cli_embed|cli_generate|cli_run)$" || status=1
     read -r p f s <"$LOGS/tsan.count"
     runner=""
     count $((passed + p)) $((failed + f)) $((skipped + s))
@@ -269,7 +276,7 @@ run_tests() {
         case "$1" in
             --quick) kind=quick ;;
             --full) kind=full torch=1 ;;
-            --list) say "quick: $QUICK_STEPS"; say "all:   $ALL_STEPS"; say "full:  all, and $LONG_STEPS torch"; return 0 ;;
+            --list) say "quick: $QUICK_STEPS"; say "all:  " $ALL_STEPS; say "full:  all, and" $LONG_STEPS; return 0 ;;
             *) declare -F "step_$1" >/dev/null || fail "no step '$1'; there are: $ALL_STEPS $LONG_STEPS"; steps="$steps $1" ;;
         esac
         shift
@@ -282,7 +289,7 @@ run_tests() {
         say "dev: without the models, their golden tests are skipped" >&2
     choose_python $kind
     [ $torch = 0 ] || make_torch_venv
-    [ -n "$steps" ] || { [ $torch = 0 ] || steps="$ALL_STEPS $LONG_STEPS torch"; }
+    [ -n "$steps" ] || { [ $torch = 0 ] || steps="$ALL_STEPS $LONG_STEPS"; }
     [ -n "$steps" ] || { [ $kind = quick ] && steps=$QUICK_STEPS || steps=$ALL_STEPS; }
     all_passed=0 all_failed=0 all_skipped=0
     for name in $steps; do run_step "$name"; done

@@ -127,6 +127,7 @@ test_names() { # test_names AREA...: the test programs of these areas
 
 step_isa() { # kernel and property tests at each lower level
     local level passed=0 failed=0 skipped=0 status=0 p f s
+    ninja -C build || return 1
     for level in $(lower_isa_levels); do
         say "level $level"
         ATTN_ISA=$level ctest_in build -R "^($(test_names kernels properties | paste -sd '|'))$" || status=1
@@ -140,6 +141,7 @@ step_isa() { # kernel and property tests at each lower level
 step_old_x86() { # a CPU without AVX: a stray instruction stops the program
     [ "$(uname -m)" = x86_64 ] && command -v qemu-x86_64 >/dev/null || { lacking "qemu-x86_64 is not installed"; return; }
     local name passed=0 failed=0
+    ninja -C build || return 1
     say "not run on the old CPU: test_simd_* (exhaustive, and run on this one); test_fwd_random: 100 problems"
     for name in $(test_names kernels unit | grep -v '^test_simd_'); do
         if ATTN_FWD_PROBLEMS=100 timeout 300 qemu-x86_64 -cpu Nehalem "build/tests/$name" >"$LOGS/old_x86-$name.log" 2>&1; then

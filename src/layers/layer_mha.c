@@ -1,5 +1,6 @@
 /* layer_mha.c - attention with its projections, forward. Keys behind the given ones (bias_k, ADD_ZERO) are a second call
- * of the operator, merged by lse; so masks stay what they are and memory linear. */
+ * of the operator, merged by lse, where masks count from positions; so memory stays linear. Else they are appended to the
+ * given keys, and masks get columns for them. */
 #include <string.h>
 #include "layers/layer_mha.h"
 
@@ -50,6 +51,17 @@ static void project_inputs(attn_layers *layers, const attn_mha_plan *plan)
     }
     project(layers, a->dtype, rows_q, a->query, a->ld_query, a->d_query, w->w_query, w->b_query, plan->q_width, plan->q,
             plan->ld_q);
+    if (plan->appended) { /* each batch entry's keys have a gap behind them */
+        for (int64_t b = 0; b < a->batch; b++) {
+            project(layers, a->dtype, a->seq_kv, attn_at(plan->key_rows, a->dtype, b * a->seq_kv * plan->ld_key_rows),
+                    plan->ld_key_rows, a->d_key, w->w_key, w->b_key, plan->k_width,
+                    attn_at(plan->k, a->dtype, b * plan->rows_kv * plan->ld_k), plan->ld_k);
+            project(layers, a->dtype, a->seq_kv, attn_at(plan->value_rows, a->dtype, b * a->seq_kv * plan->ld_value_rows),
+                    plan->ld_value_rows, a->d_value, w->w_value, w->b_value, plan->v_width,
+                    attn_at(plan->v, a->dtype, b * plan->rows_kv * plan->ld_v), plan->ld_v);
+        }
+        return;
+    }
     project(layers, a->dtype, rows_kv, plan->key_rows, plan->ld_key_rows, a->d_key, w->w_key, w->b_key, plan->k_width,
             plan->k, plan->ld_k);
     project(layers, a->dtype, rows_kv, plan->value_rows, plan->ld_value_rows, a->d_value, w->w_value, w->b_value,
@@ -92,10 +104,13 @@ attn_status attn_mha_run_forward(attn_layers *layers, attn_mha_plan *plan)
     ATTN_TRY(attn_mha_extra(layers, plan, &extra_kv));
     project_inputs(layers, plan);
     ATTN_TRY(attn_mha_rotate(layers, plan, plan->q, plan->k, 0));
+    if (plan->appended)
+        attn_mha_append(plan, extra_kv);
     attn_sdpa_args s;
     attn_mha_operator_args(plan, 0, NULL, &s);
+    ATTN_TRY(attn_mha_widen_masks(layers, plan, &s));
     ATTN_TRY(attn_layers_ctx_status(layers, attn_sdpa_forward(layers->ctx, &s, NULL, 0)));
-    if (plan->n_extra)
+    if (plan->n_extra && !plan->appended)
         ATTN_TRY(merge_extra(layers, plan, extra_kv));
     ATTN_TRY(attn_mha_show_weights(layers, plan, extra_kv));
     const int64_t width = a->n_heads * a->value_dim;

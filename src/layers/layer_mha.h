@@ -12,6 +12,8 @@ typedef struct attn_mha_plan {
     int64_t ld_key_rows, ld_value_rows;
     int64_t n_extra;            /* keys behind the given ones: bias_k, ADD_ZERO */
     int64_t q_width, k_width, v_width; /* n_heads * head_dim, n_kv_heads * head_dim, n_kv_heads * value_dim */
+    bool appended;              /* the keys behind lie in the same rows as the given ones, masks get columns for them */
+    int64_t rows_kv;            /* keys of one batch entry in k and v */
     bool together;              /* one array of q, k, v */
     int64_t ld_q, ld_k, ld_v;
     void *q, *k, *v;            /* after projection and rotation: [batch * seq, width] */
@@ -32,6 +34,10 @@ attn_status attn_mha_run_backward(attn_layers *layers, attn_mha_plan *plan, cons
 void attn_mha_operator_args(const attn_mha_plan *plan, int32_t extra, const void *extra_kv, attn_sdpa_args *s);
 /* Keys, then values, behind the given ones: [n_extra, k_width + v_width] in scratch; NULL where there are none. */
 attn_status attn_mha_extra(attn_layers *layers, const attn_mha_plan *plan, void **extra_kv);
+/* Fills k and v rows of the keys behind the given ones where they are appended. */
+void attn_mha_append(const attn_mha_plan *plan, const void *extra_kv);
+/* Masks with columns for appended keys, in scratch: allow and bias of s->mask are replaced. */
+attn_status attn_mha_widen_masks(attn_layers *layers, const attn_mha_plan *plan, attn_sdpa_args *s);
 /* Rotates queries and keys (inverse: their gradients), rows as in the plan. */
 attn_status attn_mha_rotate(attn_layers *layers, const attn_mha_plan *plan, void *q, void *k, uint64_t more_flags);
 /* Fills row_weights and mean_weights. */

@@ -19,7 +19,7 @@ static attn_view like(const attn_cview *v, void *data)
 static attn_status place_projected(attn_layers *layers, const attn_mha_plan *plan, projected *d)
 {
     const attn_mha_args *a = &plan->a;
-    const int64_t rows_q = a->batch * a->seq_q, rows_kv = a->batch * a->seq_kv;
+    const int64_t rows_q = a->batch * a->seq_q, rows_kv = a->batch * plan->rows_kv;
     ATTN_TRY(attn_layers_scratch(layers, rows_q * plan->ld_q, a->dtype, &d->q));
     if (plan->together) {
         d->k = attn_at(d->q, a->dtype, plan->q_width);
@@ -79,6 +79,42 @@ static attn_status through_extra(attn_layers *layers, const attn_mha_plan *plan,
     return ATTN_OK;
 }
 
+/* Room for the gradient of a mask with columns for appended keys; the extents that sum stay 1. */
+static attn_status wide_bias(attn_layers *layers, const attn_mha_plan *plan, const attn_mha_gradients *g, attn_view *wide)
+{
+    const int64_t *e = g->d_bias.shape;
+    void *memory = NULL;
+    ATTN_LAYERS_REQUIRE(layers, e[3] == plan->a.seq_kv || e[3] == 1, "gradients.d_bias.shape[3] is %lld, there are %lld keys",
+                        (long long)e[3], (long long)plan->a.seq_kv);
+    ATTN_LAYERS_REQUIRE(layers, g->d_bias.dtype == plan->a.dtype, "gradients.d_bias.dtype is %d, args.dtype %d",
+                        g->d_bias.dtype, plan->a.dtype);
+    ATTN_TRY(attn_layers_scratch(layers, e[0] * e[1] * e[2] * plan->rows_kv, plan->a.dtype, &memory));
+    *wide = attn_view_of(memory, plan->a.dtype, e[0], e[1], e[2], plan->rows_kv);
+    return ATTN_OK;
+}
+
+/* to = the given keys' columns of wide, summed where to has one column. */
+static void narrow_bias(const attn_mha_plan *plan, const attn_view *wide, const attn_view *to)
+{
+    const int64_t *e = to->shape;
+    for (int64_t r = 0; r < e[0] * e[1] * e[2]; r++) {
+        const int64_t at = r / e[2] / e[1] * to->stride[0] + r / e[2] % e[1] * to->stride[1] + r % e[2] * to->stride[2];
+        double sum = 0;
+        for (int64_t j = 0; j < plan->a.seq_kv; j++) {
+            const int64_t from = r * plan->rows_kv + j;
+            const double d = to->dtype == ATTN_F64 ? ((double *)wide->data)[from] : (double)((float *)wide->data)[from];
+            sum = e[3] == 1 ? sum + d : d;
+            if (e[3] == 1 && j + 1 < plan->a.seq_kv)
+                continue;
+            const int64_t place = at + (e[3] == 1 ? 0 : j * to->stride[3]);
+            if (to->dtype == ATTN_F64)
+                ((double *)to->data)[place] = sum;
+            else
+                ((float *)to->data)[place] = (float)sum;
+        }
+    }
+}
+
 static attn_status through_operator(attn_layers *layers, const attn_mha_plan *plan, const attn_mha_gradients *g,
                                     const void *d_heads, const projected *d)
 {
@@ -95,6 +131,9 @@ static attn_status through_operator(attn_layers *layers, const attn_mha_plan *pl
     b.d_key = like(&s.key, d->k);
     b.d_value = like(&s.value, d->v);
     b.d_bias = g->d_bias;
+    ATTN_TRY(attn_mha_widen_masks(layers, plan, &s));
+    if (plan->appended && g->d_bias.data)
+        ATTN_TRY(wide_bias(layers, plan, g, &b.d_bias));
     b.d_relative = g->d_relative;
     void *sinks = NULL, *relative = NULL; /* the operator writes these; weights' gradients are added to */
     if (g->weights.sinks) {
@@ -113,6 +152,8 @@ static attn_status through_operator(attn_layers *layers, const attn_mha_plan *pl
     } else {
         ATTN_TRY(attn_layers_ctx_status(layers, attn_sdpa_backward(layers->ctx, &b, NULL, 0)));
     }
+    if (plan->appended && g->d_bias.data)
+        narrow_bias(plan, &b.d_bias, &g->d_bias);
     for (int64_t h = 0; sinks && h < a->n_heads; h++)
         g->weights.sinks[h] += ((float *)sinks)[h];
     return ATTN_OK;
@@ -177,6 +218,33 @@ static void through_inputs(attn_layers *layers, const attn_mha_plan *plan, const
     }
     project_back(layers, a->dtype, rows_q, a->query, a->ld_query, a->d_query, a->weights.w_query, plan->q_width, d->q,
                  plan->ld_q, to->w_query, to->b_query, &query);
+    for (int64_t b = 0; plan->appended && b < a->batch; b++) { /* each batch entry's keys have a gap behind them */
+        const int64_t row = b * a->seq_kv, d_row = b * plan->rows_kv;
+        for (int part = 0; part < 2; part++) {
+            const row_target *target = part ? to_value : to_key;
+            /* the first to write an entry's rows may be the queries, or the keys; later ones add */
+            const bool shared = part ? to_value != &value : to_key != &key;
+            row_target here = {target->data ? attn_at(target->data, a->dtype, row * target->ld) : NULL, target->ld,
+                               add || shared};
+            if (part)
+                project_back(layers, a->dtype, a->seq_kv, attn_at(plan->value_rows, a->dtype, row * plan->ld_value_rows),
+                             plan->ld_value_rows, a->d_value, a->weights.w_value, plan->v_width,
+                             attn_at(d->v, a->dtype, d_row * plan->ld_v), plan->ld_v, to->w_value, to->b_value, &here);
+            else
+                project_back(layers, a->dtype, a->seq_kv, attn_at(plan->key_rows, a->dtype, row * plan->ld_key_rows),
+                             plan->ld_key_rows, a->d_key, a->weights.w_key, plan->k_width,
+                             attn_at(d->k, a->dtype, d_row * plan->ld_k), plan->ld_k, to->w_key, to->b_key, &here);
+        }
+    }
+    if (plan->appended) {
+        if (to->bias_k)
+            attn_rows_sum(&layers->team, a->dtype, a->batch, plan->k_width,
+                          attn_at(d->k, a->dtype, a->seq_kv * plan->ld_k), plan->rows_kv * plan->ld_k, to->bias_k);
+        if (to->bias_v)
+            attn_rows_sum(&layers->team, a->dtype, a->batch, plan->v_width,
+                          attn_at(d->v, a->dtype, a->seq_kv * plan->ld_v), plan->rows_kv * plan->ld_v, to->bias_v);
+        return;
+    }
     project_back(layers, a->dtype, rows_kv, plan->key_rows, plan->ld_key_rows, a->d_key, a->weights.w_key, plan->k_width,
                  d->k, plan->ld_k, to->w_key, to->b_key, to_key);
     project_back(layers, a->dtype, rows_kv, plan->value_rows, plan->ld_value_rows, a->d_value, a->weights.w_value,
@@ -192,7 +260,7 @@ attn_status attn_mha_run_backward(attn_layers *layers, attn_mha_plan *plan, cons
     ATTN_TRY(place_projected(layers, plan, &d));
     ATTN_TRY(through_out(layers, plan, gradients, &d_heads));
     ATTN_TRY(through_operator(layers, plan, gradients, d_heads, &d));
-    if (plan->n_extra)
+    if (plan->n_extra && !plan->appended)
         ATTN_TRY(through_extra(layers, plan, gradients, d_heads, &d));
     ATTN_TRY(attn_mha_rotate(layers, plan, d.q, d.k, ATTN_ROPE_INVERSE));
     through_inputs(layers, plan, gradients, &d);

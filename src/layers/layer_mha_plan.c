@@ -100,7 +100,11 @@ attn_status attn_mha_prepare(attn_layers *layers, attn_mha_plan *plan, const att
     plan->ld_key_rows = a->key ? a->ld_key : a->ld_query;
     plan->value_rows = a->value ? a->value : plan->key_rows;
     plan->ld_value_rows = a->value ? a->ld_value : plan->ld_key_rows;
-    plan->together = !a->key;
+    const attn_mask *m = &a->mask; /* rules that count from positions or lengths cannot name the keys behind */
+    plan->appended = plan->n_extra && !(m->flags & (ATTN_MASK_CAUSAL | ATTN_MASK_WINDOW)) && !m->kv_len && !m->q_len &&
+                     !m->cu_seqlens_q && !m->alibi_slopes && !m->relative;
+    plan->rows_kv = a->seq_kv + (plan->appended ? plan->n_extra : 0);
+    plan->together = !a->key && !plan->appended;
     attn_mha_place(plan, NULL);
     return sizes_only ? ATTN_OK : attn_layers_pointer(layers, a->query, a->batch * a->seq_q, "args.query");
 }
@@ -116,7 +120,7 @@ static void *take(char *base, size_t *used, int64_t count, int32_t dtype)
 void attn_mha_place(attn_mha_plan *plan, void *base)
 {
     const attn_mha_args *a = &plan->a;
-    const int64_t rows_q = a->batch * a->seq_q, rows_kv = a->batch * a->seq_kv;
+    const int64_t rows_q = a->batch * a->seq_q, rows_kv = a->batch * plan->rows_kv;
     size_t used = 0;
     if (plan->together) {
         plan->ld_q = plan->ld_k = plan->ld_v = plan->q_width + plan->k_width + plan->v_width;
@@ -171,6 +175,58 @@ attn_status attn_mha_extra(attn_layers *layers, const attn_mha_plan *plan, void 
     return ATTN_OK;
 }
 
+void attn_mha_append(const attn_mha_plan *plan, const void *extra_kv)
+{
+    const attn_mha_args *a = &plan->a;
+    const size_t size = a->dtype == ATTN_F64 ? 8 : 4;
+    const int64_t ld = plan->k_width + plan->v_width;
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t e = 0; e < plan->n_extra; e++) {
+            const int64_t row = b * plan->rows_kv + a->seq_kv + e;
+            memcpy(attn_at(plan->k, a->dtype, row * plan->ld_k), attn_at(extra_kv, a->dtype, e * ld),
+                   (size_t)plan->k_width * size);
+            memcpy(attn_at(plan->v, a->dtype, row * plan->ld_v), attn_at(extra_kv, a->dtype, e * ld + plan->k_width),
+                   (size_t)plan->v_width * size);
+        }
+}
+
+/* A copy of a mask with `more` columns behind, all holding `filler` (one element). */
+static attn_status widen(attn_layers *layers, attn_cview *mask, int64_t keys, int64_t more, size_t size, const void *filler)
+{
+    attn_cview wide = *mask;
+    void *memory = NULL;
+    for (int n = 0; n < 3; n++) /* what repeats stays one */
+        wide.shape[n] = mask->stride[n] == 0 && mask->shape[n] > 0 ? 1 : mask->shape[n];
+    const int64_t rows = wide.shape[0] * wide.shape[1] * wide.shape[2], width = keys + more;
+    ATTN_LAYERS_REQUIRE(layers, rows >= 0 && (mask->shape[3] == keys || mask->shape[3] == 1),
+                        "args.mask has %lld columns, there are %lld keys", (long long)mask->shape[3], (long long)keys);
+    ATTN_TRY(attn_layers_scratch(layers, rows * width, ATTN_F64, &memory));
+    char *to = memory;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < width; j++, to += size) {
+            const int64_t i = r % wide.shape[2], h = r / wide.shape[2] % wide.shape[1];
+            const int64_t b = r / wide.shape[2] / wide.shape[1], column = mask->shape[3] == 1 ? 0 : j;
+            const int64_t at = b * mask->stride[0] + h * mask->stride[1] + i * mask->stride[2] + column * mask->stride[3];
+            memcpy(to, j < keys ? (const char *)mask->data + at * (int64_t)size : filler, size);
+        }
+    *mask = attn_cview_of(memory, wide.dtype, wide.shape[0], wide.shape[1], wide.shape[2], width);
+    return ATTN_OK;
+}
+
+attn_status attn_mha_widen_masks(attn_layers *layers, const attn_mha_plan *plan, attn_sdpa_args *s)
+{
+    const uint8_t admitted = 1;
+    const double nothing = 0;
+    if (!plan->appended)
+        return ATTN_OK;
+    if (s->mask.allow.data)
+        ATTN_TRY(widen(layers, &s->mask.allow, plan->a.seq_kv, plan->n_extra, 1, &admitted));
+    if (s->mask.bias.data)
+        ATTN_TRY(widen(layers, &s->mask.bias, plan->a.seq_kv, plan->n_extra, s->mask.bias.dtype == ATTN_F64 ? 8 : 4,
+                       &nothing));
+    return ATTN_OK;
+}
+
 void attn_mha_operator_args(const attn_mha_plan *plan, int32_t extra, const void *extra_kv, attn_sdpa_args *s)
 {
     const attn_mha_args *a = &plan->a;
@@ -189,8 +245,8 @@ void attn_mha_operator_args(const attn_mha_plan *plan, int32_t extra, const void
                               a->value_dim, ld);
         s->key.stride[0] = s->value.stride[0] = 0;
     } else {
-        s->key = read_heads(plan->k, a->dtype, a->batch, a->seq_kv, a->n_kv_heads, a->head_dim, plan->ld_k);
-        s->value = read_heads(plan->v, a->dtype, a->batch, a->seq_kv, a->n_kv_heads, a->value_dim, plan->ld_v);
+        s->key = read_heads(plan->k, a->dtype, a->batch, plan->rows_kv, a->n_kv_heads, a->head_dim, plan->ld_k);
+        s->value = read_heads(plan->v, a->dtype, a->batch, plan->rows_kv, a->n_kv_heads, a->value_dim, plan->ld_v);
         s->mask = a->mask;
         s->sinks = a->weights.sinks;
     }
@@ -206,6 +262,7 @@ attn_status attn_mha_rotate(attn_layers *layers, const attn_mha_plan *plan, void
     rope.flags |= more_flags;
     rope.x = read_heads(k, a->dtype, a->batch, a->seq_kv, a->n_kv_heads, a->head_dim, plan->ld_k);
     rope.out = heads_of(k, a->dtype, a->batch, a->seq_kv, a->n_kv_heads, a->head_dim, plan->ld_k);
+    rope.x.stride[0] = rope.out.stride[0] = plan->rows_kv * plan->ld_k;
     ATTN_TRY(attn_layers_ctx_status(layers, attn_rope(layers->ctx, &rope)));
     rope.x = read_heads(q, a->dtype, a->batch, a->seq_q, a->n_heads, a->head_dim, plan->ld_q);
     rope.out = heads_of(q, a->dtype, a->batch, a->seq_q, a->n_heads, a->head_dim, plan->ld_q);

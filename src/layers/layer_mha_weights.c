@@ -10,10 +10,15 @@ static attn_status rows_into(attn_layers *layers, const attn_mha_plan *plan, con
                              int64_t n, void *out, int64_t ld)
 {
     const attn_mha_args *a = &plan->a;
-    for (int32_t extra = 0; extra <= (plan->n_extra ? 1 : 0); extra++) {
+    const bool merged = plan->n_extra && !plan->appended;
+    for (int32_t extra = 0; extra <= (merged ? 1 : 0); extra++) {
         attn_sdpa_args s;
-        const int64_t keys = extra ? plan->n_extra : a->seq_kv;
+        const int64_t keys = extra ? plan->n_extra : plan->rows_kv;
         attn_mha_operator_args(plan, extra, extra_kv, &s);
+        if (!merged) /* a further pass, and more digits than an f32 lse holds for scores far from 0 */
+            s.lse = NULL;
+        if (!extra)
+            ATTN_TRY(attn_mha_widen_masks(layers, plan, &s));
         attn_view view = attn_view_of(attn_at(out, a->dtype, extra ? a->seq_kv : 0), a->dtype, 1, 1, n, keys);
         view.stride[2] = ld;
         if (keys)

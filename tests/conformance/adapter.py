@@ -2,9 +2,8 @@
 multi_head_attention_forward, with gradients) on libattn.
 
 run(op, attrs, inputs, dtypes) -> {output name: array}; inputs are arrays (bfloat16 as float32 of the same value), dtypes the
-types they stand for. Attention and its gradients are the library's; the linear projections around multi-head attention are
-NumPy's, since libattn has none. Checkpoints (model_forward, model_generate) go to tests/models/hf_models.py. Operators
-without attention raise NotImplementedError.
+types they stand for. Multi-head attention is attn/layers.h of libattn_model, everything else libattn; so every number is the
+library's. Operators without attention raise NotImplementedError.
 """
 import math
 import os
@@ -14,7 +13,9 @@ import ml_dtypes
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "reports"))
 import attn  # noqa: E402
+from layers_library import Layers  # noqa: E402
 
 
 def typed(inputs, dtypes):
@@ -209,133 +210,90 @@ def sdpa_gradients(q, k, v, mask, d_out, causal, scale, gqa):
     return found
 
 
-class MultiHead:
-    """torch's multi_head_attention_forward on (seq, batch, embed): projections, then the operator, then the projection out."""
+def mask_with_heads(mask, batch, n_heads):
+    """(Sq, Sk) or (B * H, Sq, Sk) with four axes."""
+    return mask.reshape((1, 1) + mask.shape if mask.ndim == 2 else (batch, n_heads) + mask.shape[1:])
 
-    def __init__(self, attrs, x):
-        self.attrs, self.x = attrs, x
-        self.embed, self.n_heads = attrs["embed_dim_to_check"], attrs["num_heads"]
-        self.flat = x["query"].ndim == 2
-        self.inputs = [x[n][:, None] if self.flat else x[n] for n in ("query", "key", "value")]
-        if "in_proj_weight" in x:
-            self.weights = np.split(x["in_proj_weight"], 3)
+
+def multi_head_masks(x, batch, n_heads, seq_q, dtype):
+    """Boolean masks (True hides) as one that admits, and float masks as one sum; None where there is none."""
+    allow = bias = None
+    for name in ("attn_mask", "key_padding_mask"):
+        if name not in x:
+            continue
+        wide = x[name].reshape(batch, 1, 1, -1) if name == "key_padding_mask" else mask_with_heads(x[name], batch, n_heads)
+        if wide.dtype == bool:
+            allow = ~wide if allow is None else allow & ~wide
         else:
-            self.weights = [x[n] for n in ("q_proj_weight", "k_proj_weight", "v_proj_weight")]
-        biases = x.get("in_proj_bias")
-        self.biases = np.split(biases, 3) if biases is not None else [0.0] * 3
-        self.seq_q, self.batch = self.inputs[0].shape[:2]
+            bias = wide.astype(dtype) if bias is None else bias + wide.astype(dtype)
+    allow = None if allow is None else np.ascontiguousarray(np.broadcast_to(allow, allow.shape[:2] + (seq_q, allow.shape[3])), np.uint8)
+    bias = None if bias is None else np.ascontiguousarray(np.broadcast_to(bias, bias.shape[:2] + (seq_q, bias.shape[3])))
+    return allow, bias
 
-    def heads(self, a):
-        """(seq, batch, embed) seen as [batch, heads, seq, dim]."""
-        return a.reshape(a.shape[0], self.batch, self.n_heads, -1).transpose(1, 2, 0, 3)
 
-    def joined(self, a):
-        """The way back."""
-        return np.asarray(a).transpose(2, 0, 1, 3).reshape(a.shape[2], self.batch, self.embed)
-
-    def forward(self):
-        q, k, v = (i @ w.T + b for i, w, b in zip(self.inputs, self.weights, self.biases))
-        self.seq_kv, self.extra = k.shape[0], 0
-        if "bias_k" in self.x:
-            row = (1, self.batch, self.embed)
-            k = np.concatenate([k, np.broadcast_to(self.x["bias_k"].reshape(1, 1, -1), row)])
-            v = np.concatenate([v, np.broadcast_to(self.x["bias_v"].reshape(1, 1, -1), row)])
-            self.extra += 1
-        if self.attrs.get("add_zero_attn"):
-            zero = np.zeros((1, self.batch, self.embed), k.dtype)
-            k, v = np.concatenate([k, zero]), np.concatenate([v, zero])
-            self.extra += 1
-        self.q, self.k, self.v = self.heads(q), self.heads(k), self.heads(v)
-        self.rules = self._masks()
-        self.out, self.lse = attn.attention(self.q, self.k, self.v, return_lse=True, **self.rules)
-        self.mixed = self.joined(self.out)
-        y = self.mixed @ self.x["out_proj_weight"].T
-        if "out_proj_bias" in self.x:
-            y = y + self.x["out_proj_bias"]
-        w = weights_of(self.q, self.k, **self.rules)
-        if self.attrs.get("average_attn_weights", True):
-            w = w.mean(axis=1)
-        return {"output": y[:, 0] if self.flat else y, "weights": w[0] if self.flat else w}
-
-    def _masks(self):
-        """Boolean masks (True hides) joined into one that admits; a float mask beside it."""
-        allow = bias = None
-
-        def with_extra(m, fill):
-            return np.concatenate([m, np.full(m.shape[:-1] + (self.extra,), fill, m.dtype)], axis=-1)
-
-        for name in ("attn_mask", "key_padding_mask"):
-            m = self.x.get(name)
-            if m is None:
-                continue
-            if name == "key_padding_mask":
-                m = m.reshape(self.batch, 1, 1, -1)
-            elif m.ndim == 3:
-                m = m.reshape(self.batch, self.n_heads, self.seq_q, -1)
-            if m.dtype == bool:
-                m = with_extra(~m, True)
-                allow = m if allow is None else allow & m
-            else:
-                m = with_extra(usable_mask(m, self.q), 0)
-                bias = m if bias is None else bias + m
-        return {"mask": allow, "bias": bias}
-
-    def backward(self, d_y):
-        if self.flat:
-            d_y = d_y[:, None]
-        rows = (-1, self.embed)
-        found = {"grad_out_proj_weight": d_y.reshape(rows).T @ self.mixed.reshape(rows)}
-        if "out_proj_bias" in self.x:
-            found["grad_out_proj_bias"] = d_y.reshape(rows).sum(axis=0)
-        d_out = self.heads(d_y @ self.x["out_proj_weight"])
-        bias = self.rules["bias"]
-        grads = attn.attention_backward(d_out, self.q, self.k, self.v, self.out, self.lse, want_bias=bias is not None,
-                                        **self.rules)
-        d_q, d_k, d_v = self.joined(grads.query), self.joined(grads.key), self.joined(grads.value)
-        if "bias_k" in self.x:
-            found["grad_bias_k"] = d_k[self.seq_kv].sum(axis=0).reshape(self.x["bias_k"].shape)
-            found["grad_bias_v"] = d_v[self.seq_kv].sum(axis=0).reshape(self.x["bias_v"].shape)
-        if bias is not None and "attn_mask" in self.x:
-            found["grad_attn_mask"] = grads.bias[..., :self.seq_kv].reshape(self.x["attn_mask"].shape)
-        projected = [d_q, d_k[:self.seq_kv], d_v[:self.seq_kv]]
-        d_weights = [d.reshape(rows).T @ i.reshape(-1, i.shape[-1]) for d, i in zip(projected, self.inputs)]
-        if "in_proj_weight" in self.x:
-            found["grad_in_proj_weight"] = np.concatenate(d_weights)
-        else:
-            found.update(zip(("grad_q_proj_weight", "grad_k_proj_weight", "grad_v_proj_weight"), d_weights))
-        if "in_proj_bias" in self.x:
-            found["grad_in_proj_bias"] = np.concatenate([d.reshape(rows).sum(axis=0) for d in projected])
-        for name, d, w in zip(("grad_query", "grad_key", "grad_value"), projected, self.weights):
-            d_input = d @ w
-            found[name] = d_input[:, 0] if self.flat else d_input
-        return found
+def multi_head_weights(x):
+    """The tensors of PyTorch under the names of attn_mha_weights."""
+    found = {"w_out": x["out_proj_weight"]}
+    matrices = np.split(x["in_proj_weight"], 3) if "in_proj_weight" in x else [x[n + "_proj_weight"] for n in "qkv"]
+    found.update(zip(("w_query", "w_key", "w_value"), matrices))
+    if "in_proj_bias" in x:
+        found.update(zip(("b_query", "b_key", "b_value"), np.split(x["in_proj_bias"], 3)))
+    if "out_proj_bias" in x:
+        found["b_out"] = x["out_proj_bias"]
+    if "bias_k" in x:
+        found["bias_k"], found["bias_v"] = x["bias_k"].reshape(-1), x["bias_v"].reshape(-1)
+    return found
 
 
 def torch_multi_head(attrs, x):
+    """torch's multi_head_attention_forward on (seq, batch, embed) or (seq, embed): attn_mha_forward and its backward."""
     if attrs.get("dropout_p") and attrs.get("training", True):
         raise NotImplementedError("dropout has a generator of its own")
-    layer = MultiHead(attrs, x)
-    result = layer.forward()
-    if "grad_output" in x:
-        result.update(layer.backward(x["grad_output"]))
-    return result
+    flat, n_heads = x["query"].ndim == 2, attrs["num_heads"]
+
+    def rows(a):  # (seq, batch, width) as [batch, seq, width]
+        return np.ascontiguousarray((a[:, None] if flat else a).transpose(1, 0, 2))
+
+    def back(a):
+        return a[0] if flat else a.transpose(1, 0, 2)
+
+    q, k, v = (rows(x[n]) for n in ("query", "key", "value"))
+    batch, seq_q = q.shape[:2]
+    allow, bias = multi_head_masks(x, batch, n_heads, seq_q, q.dtype)
+    d_bias = None
+    if "grad_output" in x and "attn_mask" in x and x["attn_mask"].dtype != bool:
+        d_bias = np.zeros(mask_with_heads(x["attn_mask"], batch, n_heads).shape, q.dtype)
+    r = Layers().mha(q, k, v, n_heads, attrs["embed_dim_to_check"] // n_heads, multi_head_weights(x), bias=bias, allow=allow,
+                     add_zero=attrs.get("add_zero_attn", False), average=attrs.get("average_attn_weights", True),
+                     d_out=rows(x["grad_output"]) if "grad_output" in x else None, d_bias=d_bias)
+    found = {"output": back(r["out"]), "weights": r["weights"][0] if flat else r["weights"]}
+    if "grad_output" not in x:
+        return found
+    found.update({"grad_" + n: back(r["d_" + n]) for n in ("query", "key", "value")})
+    joined = [r["d_w_query"], r["d_w_key"], r["d_w_value"]]
+    if "in_proj_weight" in x:
+        found["grad_in_proj_weight"] = np.concatenate(joined)
+    else:
+        found.update(zip(("grad_q_proj_weight", "grad_k_proj_weight", "grad_v_proj_weight"), joined))
+    if "in_proj_bias" in x:
+        found["grad_in_proj_bias"] = np.concatenate([r["d_b_query"], r["d_b_key"], r["d_b_value"]])
+    found["grad_out_proj_weight"] = r["d_w_out"]
+    if "out_proj_bias" in x:
+        found["grad_out_proj_bias"] = r["d_b_out"]
+    if "bias_k" in x:
+        found["grad_bias_k"] = r["d_bias_k"].reshape(x["bias_k"].shape)
+        found["grad_bias_v"] = r["d_bias_v"].reshape(x["bias_v"].shape)
+    if d_bias is not None:
+        found["grad_attn_mask"] = d_bias.reshape(x["attn_mask"].shape)
+    return found
 
 
 OPERATORS = {"Attention": onnx_attention, "RotaryEmbedding": onnx_rotary, "sdpa": torch_sdpa,
              "multi_head_attention": torch_multi_head}
 
 
-def models():
-    """The module for checkpoints; it needs libattn_model, the rest of this one does not."""
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models"))
-    import hf_models
-    return hf_models
-
-
 def run(op, attrs, inputs, dtypes):
     """See the module's text."""
-    if op in ("model_forward", "model_generate"):
-        return models().run(op, attrs, inputs, dtypes)
     if op not in OPERATORS:
         raise NotImplementedError(op)
     if not math.isfinite(attrs.get("scale") or 0.0):

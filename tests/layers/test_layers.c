@@ -225,6 +225,18 @@ static void extra_keys_case(world *w)
                           .bias = 1, .extra = 1, .add_zero = 1, .causal = 1});
 }
 
+static void extra_keys_open_case(world *w)
+{
+    mha(w, &(mha_options){.seq_q = 5, .n_heads = 2, .head_dim = 4, .value_dim = 4, .d_query = 8, .weights = 1, .out = 1,
+                          .bias = 1, .extra = 1, .add_zero = 1, .rope = 1});
+}
+
+static void extra_keys_cross_case(world *w)
+{
+    mha(w, &(mha_options){.seq_q = 5, .seq_kv = 8, .n_heads = 2, .head_dim = 4, .value_dim = 4, .d_query = 7, .d_key = 9,
+                          .cross = 1, .weights = 1, .out = 1, .extra = 1});
+}
+
 static void attention_dropout_case(world *w)
 {
     mha(w, &(mha_options){.seq_q = 9, .n_heads = 2, .head_dim = 4, .value_dim = 4, .d_query = 8, .weights = 1, .out = 1,
@@ -434,7 +446,7 @@ static const struct {
 } cases[] = {CASE(linear), CASE(relu), CASE(silu), CASE(gelu_erf), CASE(gelu_tanh), CASE(gelu_quick), CASE(tanh),
              CASE(swiglu), CASE(geglu), CASE(layer_norm), CASE(layer_norm_plain), CASE(rms_norm), CASE(rms_norm_offset),
              CASE(rms_norm_plain), CASE(residual), CASE(embedding), CASE(lookup), CASE(one_head), CASE(one_head_out),
-             CASE(many_heads), CASE(together), CASE(cross), CASE(three_inputs), CASE(extra_keys), CASE(attention_dropout),
+             CASE(many_heads), CASE(together), CASE(cross), CASE(three_inputs), CASE(extra_keys), CASE(extra_keys_open), CASE(extra_keys_cross), CASE(attention_dropout),
              CASE(ffn_gelu), CASE(ffn_swiglu), CASE(ffn_dropout), CASE(block_pre), CASE(block_post), CASE(block_pre_cross),
              CASE(block_post_cross), CASE(loss), CASE(loss_smoothed), CASE(loss_logits), CASE(elman),
              CASE(elman_relu), CASE(lstm), CASE(lstm_plain),

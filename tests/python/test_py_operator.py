@@ -247,6 +247,21 @@ class DLPackOnly:
 
 
 class Sources(unittest.TestCase):
+    def test_jax(self):
+        try:
+            import jax.numpy as jnp
+        except ImportError:
+            self.skipTest("jax is not installed")
+        q, k, v = problem()
+        for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
+            given = [jnp.asarray(a, dtype) for a in (q, k, v)]
+            out, lse = attn.attention(*given, return_lse=True)
+            self.assertEqual((type(out), out.dtype, lse.dtype), (type(given[0]), dtype, jnp.float32))
+            np.testing.assert_allclose(np.asarray(out, np.float32), softmax_attention(*(np.asarray(a, np.float64) for a in given))[0],
+                                       atol=1e-5 if dtype == jnp.float32 else 2e-2)
+            with self.assertRaises(attn.InvalidArgument):
+                attn.attention(*given, out=given[0])
+
     def test_dlpack_and_buffers(self):
         q, k, v = problem()
         want = attn.attention(q, k, v)

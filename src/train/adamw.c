@@ -1,0 +1,87 @@
+/* adamw.c - Loshchilov and Hutter 2017, algorithm 2, in parts of fixed size that threads share. */
+#include "train/adamw.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include "ops/nn/nn_parallel.h"
+
+enum { PART = 16384 };
+
+/* ---- Norm ---- */
+
+typedef struct norm_job {
+    const float *gradient;
+    int64_t n;
+    double *sums;
+} norm_job;
+
+static void norm_part(void *arg, int64_t part)
+{
+    const norm_job *job = arg;
+    const int64_t first = part * PART, n = job->n - first < PART ? job->n - first : PART;
+    const float *g = job->gradient + first;
+    double lanes[8] = {0}, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        lanes[i % 8] += (double)g[i] * (double)g[i];
+    for (int i = 0; i < 8; i++)
+        sum += lanes[i];
+    job->sums[part] = sum;
+}
+
+double attn_gradient_norm(int32_t n_threads, const float *gradient, int64_t n)
+{
+    enum { ROUND = 256 }; /* parts at a time, so that no memory is needed */
+    double sums[ROUND], total = 0;
+    for (int64_t first = 0; first < n; first += (int64_t)ROUND * PART) {
+        const int64_t count = n - first < (int64_t)ROUND * PART ? n - first : (int64_t)ROUND * PART;
+        const int64_t parts = (count + PART - 1) / PART;
+        norm_job job = {gradient + first, count, sums};
+        attn_nn_for(n_threads, parts, norm_part, &job);
+        for (int64_t i = 0; i < parts; i++)
+            total += sums[i];
+    }
+    return sqrt(total);
+}
+
+/* ---- Step ---- */
+
+typedef struct step_job {
+    float *w, *m, *v;
+    const float *g;
+    int64_t n;
+    float beta1, beta2, rate, root, epsilon, decay, scale;
+} step_job;
+
+static void step_part(void *arg, int64_t part)
+{
+    const step_job *job = arg;
+    const int64_t first = part * PART, n = job->n - first < PART ? job->n - first : PART;
+    float *restrict w = job->w + first, *restrict m = job->m + first, *restrict v = job->v + first;
+    const float *restrict g = job->g + first;
+    const float b1 = job->beta1, b2 = job->beta2;
+    for (int64_t i = 0; i < n; i++) {
+        const float d = g[i] * job->scale;
+        m[i] = b1 * m[i] + (1 - b1) * d;
+        v[i] = b2 * v[i] + (1 - b2) * d * d;
+        w[i] -= job->rate * m[i] / (sqrtf(v[i]) * job->root + job->epsilon) + job->decay * w[i];
+    }
+}
+
+void attn_adamw_step(const attn_adamw *a, const attn_net *net, float *weights, const float *gradient, float *m, float *v)
+{
+    const double t = (double)a->step;
+    step_job job = {.beta1 = (float)a->beta1, .beta2 = (float)a->beta2, .epsilon = (float)a->epsilon};
+    job.rate = (float)(a->learning_rate / (1 - pow(a->beta1, t)));
+    job.root = (float)(1 / sqrt(1 - pow(a->beta2, t)));
+    job.scale = (float)a->gradient_scale;
+    for (int64_t p = 0; p < net->n_params; p++) {
+        const attn_net_param *param = &net->params[p];
+        job.w = weights + param->offset;
+        job.m = m + param->offset;
+        job.v = v + param->offset;
+        job.g = gradient + param->offset;
+        job.n = param->rows * param->columns;
+        job.decay = param->decays ? (float)(a->learning_rate * a->weight_decay) : 0;
+        attn_nn_for(a->n_threads, (job.n + PART - 1) / PART, step_part, &job);
+    }
+}

@@ -108,6 +108,10 @@ ATTN_API attn_status attn_train_data_batch(const attn_train_data *data, uint64_t
 ATTN_API attn_status attn_train_data_validation(const attn_train_data *data, int64_t index, int64_t batch,
                                                 int64_t length, int32_t *tokens, int32_t *targets, int64_t *n_batches);
 
+/** Which of n items is visited at place `number` (0, 1, ... through all epochs): each epoch visits every item once, in an
+ * order that depends on seed and epoch alone. -1 for n < 1 or a negative number. */
+ATTN_API int64_t attn_train_order(uint64_t seed, int64_t number, int64_t n);
+
 /** BERT's corruption (Devlin et al. 2018, section 3.1): each id is chosen with `probability` (0: 0.15); of the chosen 80 %
  * become mask_id, 10 % a random id, 10 % stay. targets: the id where chosen, -1 elsewhere. The choice depends on seed,
  * index and place alone. tokens [n] is changed in place. Returns OK; INVALID_ARGUMENT. */
@@ -261,6 +265,19 @@ typedef struct attn_train_schedule {
 /** The learning rate of step 0, 1, ...: peak * (step + 1) / (warmup + 1) during warm-up, then half a cosine from peak to last
  * (Loshchilov and Hutter 2016), last after `steps`. */
 ATTN_API double attn_train_learning_rate(const attn_train_schedule *schedule, int64_t step);
+
+/* ---- A picture of the loss --------------------------------------------------------------------- */
+
+typedef struct attn_train_point {
+    int64_t step;
+    double loss, validation; /* NaN: not measured here */
+} attn_train_point;
+
+/** Draws loss and validation loss over steps as an SVG and a PNG (640 x 400); either path may be NULL. Files appear whole or
+ * not at all. Points ascend in step. Returns OK; INVALID_ARGUMENT (no point, or a step that does not ascend); IO;
+ * OUT_OF_MEMORY. */
+ATTN_API attn_status attn_train_draw_curve(const attn_train_point *points, int64_t n, const char *title,
+                                           const char *svg_path, const char *png_path);
 
 #ifdef __cplusplus
 }

@@ -97,6 +97,13 @@ attn_status attn_train_data_validation(const attn_train_data *data, int64_t inde
     return check_ids(data, tokens, batch * length);
 }
 
+int64_t attn_train_order(uint64_t seed, int64_t number, int64_t n)
+{
+    if (n < 1 || number < 0)
+        return -1;
+    return permute(attn_mix(seed, (uint64_t)(number / n)), n, number % n);
+}
+
 /* ---- Masked language modelling ---- */
 
 attn_status attn_train_mask_tokens(int32_t *tokens, int32_t *targets, int64_t n, int64_t vocab_size,

@@ -1,0 +1,274 @@
+/* loss_curve.c - loss over steps as SVG text and as a PNG with a small bitmap font. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "attn/train.h"
+#include "io/atomic_file.h"
+#include "models/model_internal.h"
+#include "viz/png_write.h"
+
+enum { WIDTH = 640, HEIGHT = 400, LEFT = 56, RIGHT = 16, TOP = 34, BOTTOM = 38, MOST_DRAWN = 1200 };
+enum { WHITE, INK, GRID, TRAIN, VALIDATION, N_COLOURS };
+static const uint32_t palette[N_COLOURS] = {0xFFFFFF, 0x333333, 0xDDDDDD, 0x6FA8DC, 0xCC5500};
+
+/* What is drawn: points thinned to the picture's width, and the ranges of the axes. */
+typedef struct curve {
+    const attn_train_point *points;
+    int64_t n, stride; /* every stride-th training loss is drawn, as the mean of the stride before it */
+    double low, high, tick, step_tick, last;
+    const char *title;
+} curve;
+
+static double x_of(const curve *c, double step)
+{
+    return LEFT + step / c->last * (WIDTH - LEFT - RIGHT);
+}
+
+static double y_of(const curve *c, double loss)
+{
+    return TOP + (c->high - loss) / (c->high - c->low) * (HEIGHT - TOP - BOTTOM);
+}
+
+/* 1, 2 or 5 times a power of ten that cuts a range into 4 to 10. */
+static double tick_of(double range)
+{
+    double power = pow(10, floor(log10(range / 4)));
+    double times = range / 4 / power;
+    return power * (times >= 5 ? 5 : times >= 2 ? 2 : 1);
+}
+
+/* Mean training loss of the stride that ends at point i; NaN where none was measured. */
+static double mean_loss(const curve *c, int64_t i)
+{
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t k = i - c->stride + 1 > 0 ? i - c->stride + 1 : 0; k <= i; k++)
+        if (isfinite(c->points[k].loss)) {
+            sum += c->points[k].loss;
+            n++;
+        }
+    return n ? sum / (double)n : NAN;
+}
+
+static void set_ranges(curve *c)
+{
+    double low = INFINITY, high = -INFINITY;
+    c->stride = (c->n + MOST_DRAWN - 1) / MOST_DRAWN;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double values[2] = {i % c->stride ? NAN : mean_loss(c, i), c->points[i].validation};
+        for (int k = 0; k < 2; k++)
+            if (isfinite(values[k])) {
+                low = fmin(low, values[k]);
+                high = fmax(high, values[k]);
+            }
+    }
+    if (!isfinite(low))
+        low = 0, high = 1;
+    if (high - low < 1e-6 * fabs(high) + 1e-9)
+        high = low + 1e-6 * fabs(high) + 1e-3;
+    c->tick = tick_of(high - low);
+    c->low = floor(low / c->tick) * c->tick;
+    c->high = ceil(high / c->tick) * c->tick;
+    c->last = fmax((double)c->points[c->n - 1].step, 1);
+    c->step_tick = fmax(tick_of(c->last), 1);
+}
+
+/* ---- SVG ---- */
+
+typedef struct text_buffer {
+    char *data;
+    size_t n, capacity;
+    bool failed;
+} text_buffer;
+
+static void add_text(text_buffer *t, const char *format, ...) ATTN_PRINTF(2, 3);
+static void add_text(text_buffer *t, const char *format, ...)
+{
+    va_list list;
+    char line[512];
+    va_start(list, format);
+    size_t n = (size_t)vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    n = n < sizeof line ? n : sizeof line - 1;
+    if (t->n + n > t->capacity) {
+        size_t capacity = 2 * (t->n + n) + 4096;
+        char *data = realloc(t->data, capacity);
+        if (!data) {
+            t->failed = true;
+            return;
+        }
+        t->data = data;
+        t->capacity = capacity;
+    }
+    memcpy(t->data + t->n, line, n);
+    t->n += n;
+}
+
+/* Text inside SVG: markup characters spelled out, control characters left out. */
+static void add_escaped(text_buffer *t, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '<' || *text == '>' || *text == '&')
+            add_text(t, "&#%d;", *text);
+        else if ((unsigned char)*text >= 0x20)
+            add_text(t, "%c", *text);
+    }
+}
+
+static void svg_axes(text_buffer *t, const curve *c)
+{
+    for (double v = c->low; v <= c->high + c->tick / 2; v += c->tick)
+        add_text(t,
+                 "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>"
+                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n",
+                 LEFT, WIDTH - RIGHT, y_of(c, v), y_of(c, v), LEFT - 6, y_of(c, v) + 4, fabs(v) < c->tick / 2 ? 0 : v);
+    for (double s = 0; s <= c->last; s += c->step_tick)
+        add_text(t, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n", x_of(c, s), HEIGHT - BOTTOM + 16, s);
+    add_text(t, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n", (WIDTH + LEFT) / 2, HEIGHT - 6);
+}
+
+static void svg_lines(text_buffer *t, const curve *c)
+{
+    add_text(t, "<polyline fill=\"none\" stroke=\"#%06x\" stroke-width=\"1.2\" points=\"", (unsigned)palette[TRAIN]);
+    for (int64_t i = 0; i < c->n; i += c->stride)
+        if (isfinite(mean_loss(c, i)))
+            add_text(t, "%.1f,%.1f ", x_of(c, (double)c->points[i].step), y_of(c, mean_loss(c, i)));
+    add_text(t, "\"/>\n<polyline fill=\"none\" stroke=\"#%06x\" stroke-width=\"2\" points=\"", (unsigned)palette[VALIDATION]);
+    for (int64_t i = 0; i < c->n; i++)
+        if (isfinite(c->points[i].validation))
+            add_text(t, "%.1f,%.1f ", x_of(c, (double)c->points[i].step), y_of(c, c->points[i].validation));
+    add_text(t, "\"/>\n");
+}
+
+static attn_status draw_svg(const curve *c, const char *path, char *error)
+{
+    text_buffer t = {0};
+    add_text(&t,
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+             "font-family=\"sans-serif\" font-size=\"11\" fill=\"#333\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
+             "<text x=\"%d\" y=\"18\" font-size=\"13\">",
+             WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT);
+    add_escaped(&t, c->title);
+    add_text(&t,
+             "</text>\n<text x=\"%d\" y=\"18\" text-anchor=\"end\"><tspan fill=\"#%06x\">training</tspan> "
+             "<tspan fill=\"#%06x\">validation</tspan> loss, nats per token</text>\n",
+             WIDTH - RIGHT, (unsigned)palette[TRAIN], (unsigned)palette[VALIDATION]);
+    svg_axes(&t, c);
+    svg_lines(&t, c);
+    add_text(&t, "</svg>\n");
+    attn_status status = t.failed ? attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory")
+                                  : attn_atomic_file_save(path, t.data, t.n, error, ATTN_MODEL_ERROR_BYTES);
+    free(t.data);
+    return status;
+}
+
+/* ---- PNG ---- */
+
+/* 3 x 5 pixels a character, rows from the top, the leftmost pixel in bit 2. */
+static const struct glyph {
+    char c;
+    uint8_t rows[5];
+} glyphs[] = {{'0', {7, 5, 5, 5, 7}}, {'1', {2, 6, 2, 2, 7}}, {'2', {7, 1, 7, 4, 7}}, {'3', {7, 1, 7, 1, 7}},
+              {'4', {5, 5, 7, 1, 1}}, {'5', {7, 4, 7, 1, 7}}, {'6', {7, 4, 7, 5, 7}}, {'7', {7, 1, 1, 2, 2}},
+              {'8', {7, 5, 7, 5, 7}}, {'9', {7, 5, 7, 1, 7}}, {'.', {0, 0, 0, 0, 2}}, {'-', {0, 0, 7, 0, 0}},
+              {'+', {0, 2, 7, 2, 0}}, {'e', {0, 7, 7, 4, 7}}, {'s', {0, 3, 6, 3, 6}}, {'t', {2, 7, 2, 2, 3}},
+              {'p', {0, 7, 5, 7, 4}}, {'l', {2, 2, 2, 2, 2}}, {'o', {0, 7, 5, 5, 7}}, {'r', {0, 3, 2, 2, 2}},
+              {'a', {0, 3, 5, 5, 3}}, {'i', {2, 0, 2, 2, 2}}, {'n', {0, 6, 5, 5, 5}}, {'g', {3, 5, 3, 1, 6}},
+              {'v', {0, 5, 5, 5, 2}}, {'d', {1, 1, 7, 5, 7}}, {',', {0, 0, 0, 2, 4}}};
+
+static void dot(uint8_t *pixels, int x, int y, uint8_t colour)
+{
+    if (x >= 0 && x < WIDTH && y >= 0 && y < HEIGHT)
+        pixels[y * WIDTH + x] = colour;
+}
+
+/* Text in double size; align 0: x is its left edge, 1: its middle, 2: its right edge. */
+static void write_text(uint8_t *pixels, int x, int y, int align, const char *text, uint8_t colour)
+{
+    x -= (int)strlen(text) * 8 * align / 2;
+    for (; *text; text++, x += 8)
+        for (size_t g = 0; g < sizeof glyphs / sizeof *glyphs; g++)
+            for (int k = 0; glyphs[g].c == *text && k < 60; k++)
+                if (glyphs[g].rows[k / 12] >> (2 - k % 6 / 2) & 1)
+                    dot(pixels, x + k % 6, y + k / 6, colour);
+}
+
+static void line(uint8_t *pixels, double x0, double y0, double x1, double y1, uint8_t colour)
+{
+    const int n = (int)fmax(fabs(x1 - x0), fabs(y1 - y0)) + 1;
+    for (int i = 0; i <= n; i++)
+        dot(pixels, (int)lround(x0 + (x1 - x0) * i / n), (int)lround(y0 + (y1 - y0) * i / n), colour);
+}
+
+static void png_axes(uint8_t *pixels, const curve *c)
+{
+    char text[32];
+    for (double v = c->low; v <= c->high + c->tick / 2; v += c->tick) {
+        line(pixels, LEFT, y_of(c, v), WIDTH - RIGHT, y_of(c, v), GRID);
+        snprintf(text, sizeof text, "%.4g", fabs(v) < c->tick / 2 ? 0 : v);
+        write_text(pixels, LEFT - 6, (int)y_of(c, v) - 5, 2, text, INK);
+    }
+    for (double s = 0; s <= c->last; s += c->step_tick) {
+        snprintf(text, sizeof text, "%.0f", s);
+        write_text(pixels, (int)x_of(c, s), HEIGHT - BOTTOM + 6, 1, text, INK);
+    }
+    write_text(pixels, (WIDTH + LEFT) / 2, HEIGHT - 14, 1, "step", INK);
+    write_text(pixels, WIDTH - RIGHT - 96, 10, 2, "training loss", TRAIN);
+    write_text(pixels, WIDTH - RIGHT, 10, 2, "validation", VALIDATION);
+}
+
+static void png_lines(uint8_t *pixels, const curve *c)
+{
+    double x = NAN, y = NAN;
+    for (int64_t i = 0; i < c->n; i += c->stride)
+        if (isfinite(mean_loss(c, i))) {
+            const double nx = x_of(c, (double)c->points[i].step), ny = y_of(c, mean_loss(c, i));
+            line(pixels, isnan(x) ? nx : x, isnan(x) ? ny : y, nx, ny, TRAIN);
+            x = nx, y = ny;
+        }
+    x = NAN;
+    for (int64_t i = 0; i < c->n; i++)
+        if (isfinite(c->points[i].validation)) {
+            const double nx = x_of(c, (double)c->points[i].step), ny = y_of(c, c->points[i].validation);
+            for (int k = 0; k < 2; k++)
+                line(pixels, isnan(x) ? nx : x, (isnan(x) ? ny : y) + k, nx, ny + k, VALIDATION);
+            x = nx, y = ny;
+        }
+}
+
+static attn_status draw_png(const curve *c, const char *path, char *error)
+{
+    size_t size = 0;
+    uint8_t *pixels = calloc((size_t)WIDTH * HEIGHT, 1), *bytes = NULL;
+    if (pixels) {
+        png_axes(pixels, c);
+        png_lines(pixels, c);
+        bytes = attn_png_encode(pixels, WIDTH, HEIGHT, palette, N_COLOURS, &size);
+    }
+    attn_status status = bytes ? attn_atomic_file_save(path, bytes, size, error, ATTN_MODEL_ERROR_BYTES)
+                               : attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
+    free(bytes);
+    free(pixels);
+    return status;
+}
+
+attn_status attn_train_draw_curve(const attn_train_point *points, int64_t n, const char *title, const char *svg_path,
+                                  const char *png_path)
+{
+    char *error = attn_model_error_buffer();
+    if (!points || n < 1)
+        return attn_model_fail(ATTN_ERR_INVALID_ARGUMENT, "n is %lld, or points is NULL", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (points[i].step < 0 || (i > 0 && points[i].step <= points[i - 1].step))
+            return attn_model_fail(ATTN_ERR_INVALID_ARGUMENT, "points[%lld].step is %lld; steps must ascend from 0",
+                                   (long long)i, (long long)points[i].step);
+    curve c = {.points = points, .n = n, .title = title ? title : ""};
+    set_ranges(&c);
+    attn_status status = svg_path ? draw_svg(&c, svg_path, error) : ATTN_OK;
+    if (status == ATTN_OK && png_path)
+        status = draw_png(&c, png_path, error);
+    return status;
+}

@@ -9,7 +9,7 @@
 
 const cli_command *const cli_commands[] = {&cli_run,     &cli_explain, &cli_generate, &cli_score,
                                            &cli_info,    &cli_embed,   &cli_similar,  &cli_search,
-                                           &cli_convert, NULL};
+                                           &cli_convert, &cli_train, NULL};
 
 static const cli_command *find_command(const char *name)
 {

@@ -1,0 +1,542 @@
+/* cmd_train.c - `attn train`: options, presets, a fresh run or the rest of an old one. */
+#include "train_cli.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Options ---- */
+
+enum {
+    OPT_ARCH = 256, OPT_PRESET, OPT_LAYERS, OPT_HEADS, OPT_KV_HEADS, OPT_WIDTH, OPT_FF, OPT_CONTEXT, OPT_VOCAB, OPT_CHARS,
+    OPT_PRE_NORM, OPT_BATCH, OPT_ACCUMULATE, OPT_STEPS, OPT_LR, OPT_MIN_LR, OPT_WARMUP, OPT_SQRT, OPT_DECAY, OPT_BETA1,
+    OPT_BETA2, OPT_CLIP, OPT_DROPOUT, OPT_SEED, OPT_DTYPE, OPT_RECOMPUTE, OPT_THREADS, OPT_VAL, OPT_VAL_SHARE,
+    OPT_EVAL_EVERY, OPT_EVAL_BATCHES, OPT_SAVE_EVERY, OPT_SAMPLE_EVERY, OPT_PROMPT, OPT_EXPORT, OPT_DRY_RUN, OPT_RESUME
+};
+
+static const struct option long_options[] = {
+    {"arch", 1, NULL, OPT_ARCH},           {"preset", 1, NULL, OPT_PRESET},
+    {"layers", 1, NULL, OPT_LAYERS},       {"heads", 1, NULL, OPT_HEADS},
+    {"kv-heads", 1, NULL, OPT_KV_HEADS},   {"width", 1, NULL, OPT_WIDTH},
+    {"ff", 1, NULL, OPT_FF},               {"context", 1, NULL, OPT_CONTEXT},
+    {"vocab", 1, NULL, OPT_VOCAB},         {"chars", 0, NULL, OPT_CHARS},
+    {"pre-norm", 0, NULL, OPT_PRE_NORM},   {"batch", 1, NULL, OPT_BATCH},
+    {"accumulate", 1, NULL, OPT_ACCUMULATE}, {"steps", 1, NULL, OPT_STEPS},
+    {"lr", 1, NULL, OPT_LR},               {"min-lr", 1, NULL, OPT_MIN_LR},
+    {"warmup", 1, NULL, OPT_WARMUP},       {"inverse-sqrt", 0, NULL, OPT_SQRT},
+    {"decay", 1, NULL, OPT_DECAY},         {"beta1", 1, NULL, OPT_BETA1},
+    {"beta2", 1, NULL, OPT_BETA2},         {"clip", 1, NULL, OPT_CLIP},
+    {"dropout", 1, NULL, OPT_DROPOUT},     {"seed", 1, NULL, OPT_SEED},
+    {"dtype", 1, NULL, OPT_DTYPE},         {"recompute", 0, NULL, OPT_RECOMPUTE},
+    {"threads", 1, NULL, OPT_THREADS},     {"val", 1, NULL, OPT_VAL},
+    {"val-share", 1, NULL, OPT_VAL_SHARE}, {"eval-every", 1, NULL, OPT_EVAL_EVERY},
+    {"eval-batches", 1, NULL, OPT_EVAL_BATCHES}, {"save-every", 1, NULL, OPT_SAVE_EVERY},
+    {"sample-every", 1, NULL, OPT_SAMPLE_EVERY}, {"prompt", 1, NULL, OPT_PROMPT},
+    {"export", 1, NULL, OPT_EXPORT},       {"dry-run", 0, NULL, OPT_DRY_RUN},
+    {"resume", 0, NULL, OPT_RESUME},       {NULL, 0, NULL, 0}};
+
+static const struct whole_option {
+    int code;
+    const char *name;
+    size_t at;
+    int64_t low, high;
+} whole_options[] = {
+    {OPT_LAYERS, "--layers", offsetof(train_settings, model.n_layers), 1, 1024},
+    {OPT_HEADS, "--heads", offsetof(train_settings, model.n_heads), 1, 1024},
+    {OPT_KV_HEADS, "--kv-heads", offsetof(train_settings, model.n_kv_heads), 1, 1024},
+    {OPT_WIDTH, "--width", offsetof(train_settings, model.d_model), 1, 65536},
+    {OPT_FF, "--ff", offsetof(train_settings, model.d_ff), 1, 1 << 20},
+    {OPT_CONTEXT, "--context", offsetof(train_settings, model.context), 1, 1 << 24},
+    {OPT_VOCAB, "--vocab", offsetof(train_settings, vocab_size), 260, 1 << 24},
+    {OPT_BATCH, "--batch", offsetof(train_settings, batch), 1, 1 << 16},
+    {OPT_ACCUMULATE, "--accumulate", offsetof(train_settings, accumulate), 1, 1 << 16},
+    {OPT_STEPS, "--steps", offsetof(train_settings, schedule.steps), 1, INT64_C(1) << 40},
+    {OPT_WARMUP, "--warmup", offsetof(train_settings, schedule.warmup), 0, INT64_C(1) << 40},
+    {OPT_EVAL_EVERY, "--eval-every", offsetof(train_settings, eval_every), 0, INT64_C(1) << 40},
+    {OPT_EVAL_BATCHES, "--eval-batches", offsetof(train_settings, eval_batches), 1, INT64_C(1) << 40},
+    {OPT_SAVE_EVERY, "--save-every", offsetof(train_settings, save_every), 0, INT64_C(1) << 40},
+    {OPT_SAMPLE_EVERY, "--sample-every", offsetof(train_settings, sample_every), 0, INT64_C(1) << 40}};
+
+static const struct real_option {
+    int code;
+    const char *name;
+    size_t at;
+    double low, high;
+} real_options[] = {{OPT_LR, "--lr", offsetof(train_settings, schedule.peak), 0, 1e6},
+                    {OPT_MIN_LR, "--min-lr", offsetof(train_settings, schedule.last), 0, 1e6},
+                    {OPT_DECAY, "--decay", offsetof(train_settings, model.weight_decay), 0, 1000},
+                    {OPT_BETA1, "--beta1", offsetof(train_settings, model.beta1), 1e-9, 0.999999},
+                    {OPT_BETA2, "--beta2", offsetof(train_settings, model.beta2), 1e-9, 0.999999},
+                    {OPT_CLIP, "--clip", offsetof(train_settings, model.clip), 0, 1e30},
+                    {OPT_DROPOUT, "--dropout", offsetof(train_settings, model.dropout), 0, 0.9},
+                    {OPT_VAL_SHARE, "--val-share", offsetof(train_settings, validation_share), 0, 0.5}};
+
+/* ---- Presets ---- */
+
+static const struct preset {
+    const char *name;
+    int64_t layers, heads, width, context, vocab, batch, accumulate, steps;
+    double rate, dropout;
+} presets[] = {{"nano", 4, 4, 128, 64, 1024, 12, 1, 2000, 1e-3, 0},
+               {"small", 6, 6, 384, 256, 4096, 12, 1, 5000, 1e-3, 0.1},
+               {"base", 12, 12, 768, 1024, 16384, 4, 8, 20000, 6e-4, 0}};
+
+static bool apply_preset(train_settings *s, const char *name)
+{
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        const struct preset *p = &presets[i];
+        if (strcmp(p->name, name) != 0)
+            continue;
+        s->model.n_layers = p->layers;
+        s->model.n_heads = p->heads;
+        s->model.d_model = p->width;
+        s->model.context = p->context;
+        s->model.dropout = p->dropout;
+        s->vocab_size = p->vocab;
+        s->batch = p->batch;
+        s->accumulate = p->accumulate;
+        s->schedule.steps = p->steps;
+        s->schedule.peak = p->rate;
+        return true;
+    }
+    cli_error("train", "--preset is '%s'; there are nano, small and base", name);
+    return false;
+}
+
+static int index_of(const char *option, const char *text, const char *const *names)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    cli_error("train", "%s is '%s'; it must be one of", option, text);
+    for (int i = 0; names[i]; i++)
+        cli_hint("%s", names[i]);
+    return -1;
+}
+
+/* ---- Reading the command line ---- */
+
+static bool add_path(const char **list, int64_t *n, const char *path)
+{
+    if (*n == TRAIN_MOST_TEXTS) {
+        cli_error("train", "more than %d texts", TRAIN_MOST_TEXTS);
+        return false;
+    }
+    list[(*n)++] = path;
+    return true;
+}
+
+static bool take_word(train_settings *s, int code)
+{
+    static const char *const archs[] = {"gpt2", "llama", "bert", "encdec", NULL};
+    static const char *const types[] = {"f32", "bf16", NULL}, *const files[] = {"f32", "bf16", "f16", NULL};
+    static const int32_t dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_F16};
+    int64_t number = 0;
+    int found;
+    switch (code) {
+    case OPT_ARCH:
+        return (s->model.arch = index_of("--arch", optarg, archs)) >= 0;
+    case OPT_DTYPE:
+        found = index_of("--dtype", optarg, types);
+        s->model.dtype = found >= 0 ? dtypes[found] : 0;
+        return found >= 0;
+    case OPT_EXPORT:
+        found = index_of("--export", optarg, files);
+        s->export_dtype = found >= 0 ? dtypes[found] : 0;
+        return found >= 0;
+    case OPT_PRESET:
+        return true; /* taken before all others */
+    case OPT_VAL:
+        return add_path(s->validation, &s->n_validation, optarg);
+    case OPT_SEED:
+        if (!cli_parse_int("train", "--seed", optarg, 0, INT64_MAX, &number))
+            return false;
+        s->model.seed = s->order_seed = (uint64_t)number;
+        return true;
+    case OPT_THREADS:
+        if (!cli_parse_int("train", "--threads", optarg, 1, 1024, &number))
+            return false;
+        s->model.n_threads = (int32_t)number;
+        return true;
+    default:
+        break;
+    }
+    s->chars |= code == OPT_CHARS;
+    s->dry_run |= code == OPT_DRY_RUN;
+    s->resume |= code == OPT_RESUME;
+    s->schedule.inverse_square_root |= code == OPT_SQRT;
+    s->model.flags |= code == OPT_PRE_NORM ? ATTN_TRAIN_PRE_NORM : code == OPT_RECOMPUTE ? ATTN_TRAIN_RECOMPUTE : 0u;
+    s->prompt = code == OPT_PROMPT ? optarg : s->prompt;
+    s->folder = code == 'o' ? optarg : s->folder;
+    return true;
+}
+
+static bool take_option(train_settings *s, int code)
+{
+    for (size_t i = 0; i < sizeof whole_options / sizeof *whole_options; i++)
+        if (whole_options[i].code == code)
+            return cli_parse_int("train", whole_options[i].name, optarg, whole_options[i].low, whole_options[i].high,
+                                 (int64_t *)(void *)((char *)s + whole_options[i].at));
+    for (size_t i = 0; i < sizeof real_options / sizeof *real_options; i++)
+        if (real_options[i].code == code)
+            return cli_parse_real("train", real_options[i].name, optarg, real_options[i].low, real_options[i].high,
+                                  (double *)(void *)((char *)s + real_options[i].at));
+    return take_word(s, code);
+}
+
+static void set_defaults(train_settings *s)
+{
+    memset(s, 0, sizeof *s);
+    ATTN_ARGS_INIT(&s->model);
+    apply_preset(s, "nano");
+    s->model.weight_decay = 0.1;
+    s->model.clip = 1;
+    s->model.beta1 = 0.9;
+    s->model.beta2 = 0.99;
+    s->model.seed = s->order_seed = 1337;
+    s->model.pad_id = s->model.bos_id = s->model.eos_id = s->model.mask_id = -1;
+    s->schedule.last = -1;
+    s->schedule.warmup = -1;
+    s->eval_every = s->save_every = s->sample_every = -1;
+    s->eval_batches = 20;
+    s->validation_share = 0.1;
+}
+
+/* What follows from the rest. */
+static void finish_settings(train_settings *s)
+{
+    const int64_t steps = s->schedule.steps;
+    s->schedule.last = s->schedule.last < 0 ? s->schedule.peak / 10 : s->schedule.last;
+    s->schedule.warmup = s->schedule.warmup < 0 ? (steps / 20 < 100 ? steps / 20 : 100) : s->schedule.warmup;
+    s->eval_every = s->eval_every < 0 ? (steps / 20 > 1 ? steps / 20 : 1) : s->eval_every;
+    s->save_every = s->save_every < 0 ? s->eval_every : s->save_every;
+    s->sample_every = s->sample_every < 0 ? (steps / 5 > 1 ? steps / 5 : 1) : s->sample_every;
+    s->length = s->model.context;
+}
+
+static bool read_settings(train_settings *s, int argc, char **argv)
+{
+    int code;
+    set_defaults(s);
+    for (int i = 1; i < argc; i++) {
+        const char *name = strncmp(argv[i], "--preset=", 9) == 0                     ? argv[i] + 9
+                           : strcmp(argv[i], "--preset") == 0 && i + 1 < argc ? argv[i + 1]
+                                                                                     : NULL;
+        if (name && !apply_preset(s, name))
+            return false;
+    }
+    opterr = 0;
+    optind = 1;
+    while ((code = getopt_long(argc, argv, "o:", long_options, NULL)) != -1)
+        if (code == '?') {
+            cli_bad_option("train", argv);
+            return false;
+        } else if (!take_option(s, code)) {
+            return false;
+        }
+    for (int i = optind; i < argc; i++)
+        if (!add_path(s->texts, &s->n_texts, argv[i]))
+            return false;
+    finish_settings(s);
+    if (!s->folder && !s->dry_run) {
+        cli_error("train", "where to? -o DIR is missing");
+        return false;
+    }
+    if (s->n_texts == 0 && !s->resume) {
+        cli_error("train", "no text given");
+        cli_hint("for example: attn train book.txt -o my-model");
+        return false;
+    }
+    return true;
+}
+
+/* ---- A run ---- */
+
+static bool allocate_batch(train_run *run)
+{
+    const bool pairs = run->info.options.arch == ATTN_TRAIN_ENCDEC;
+    const int64_t length = pairs ? run->pairs.longest_target + 1 : run->s.length;
+    const size_t n = (size_t)(run->s.batch * length);
+    run->tokens = malloc(n * sizeof *run->tokens);
+    run->targets = malloc(n * sizeof *run->targets);
+    run->source = malloc((size_t)(run->s.batch * (run->pairs.longest_source + 1)) * sizeof *run->source);
+    run->source_lengths = malloc((size_t)run->s.batch * sizeof *run->source_lengths);
+    if (!run->tokens || !run->targets || !run->source || !run->source_lengths) {
+        cli_error("train", "out of memory");
+        return false;
+    }
+    if (pairs && (run->pairs.longest_source > run->s.model.context || length > run->s.model.context)) {
+        cli_error("train", "--context is %lld; the longest source has %lld tokens, the longest target %lld",
+                  (long long)run->s.model.context, (long long)run->pairs.longest_source, (long long)length);
+        return false;
+    }
+    if (pairs)
+        run->s.length = length;
+    return true;
+}
+
+static bool create_trainer(train_run *run)
+{
+    attn_trainer_options o = run->s.model;
+    const attn_tokenizer *t = run->tokenizer;
+    const bool pairs = o.arch == ATTN_TRAIN_ENCDEC;
+    o.vocab_size = run->vocab_size;
+    o.bos_id = pairs ? attn_tokenizer_id(t, "<s>", 3) : attn_tokenizer_id(t, "<|endoftext|>", 13);
+    o.eos_id = pairs ? attn_tokenizer_id(t, "</s>", 4) : o.bos_id;
+    o.pad_id = pairs ? attn_tokenizer_id(t, "<pad>", 5) : attn_tokenizer_id(t, "[PAD]", 5);
+    o.mask_id = attn_tokenizer_id(t, "[MASK]", 6);
+    if (attn_trainer_create(&o, &run->trainer) == ATTN_OK)
+        return true;
+    cli_error("train", "%s", attn_train_error());
+    return false;
+}
+
+static bool get_info(train_run *run)
+{
+    ATTN_ARGS_INIT(&run->info);
+    if (attn_trainer_get_info(run->trainer, run->s.batch, run->s.length, &run->info) == ATTN_OK)
+        return true;
+    cli_error("train", "%s", attn_train_error());
+    return false;
+}
+
+static bool open_log(train_run *run, int64_t keep)
+{
+    char *path = train_path(&run->s, "log.jsonl");
+    run->log = path ? fopen(path, keep > 0 ? "r+" : "w") : NULL;
+    bool good = run->log && (keep == 0 || (ftruncate(fileno(run->log), keep) == 0 && fseek(run->log, 0, SEEK_END) == 0));
+    if (!good)
+        cli_error("train", "cannot write %s: %s", path ? path : "log.jsonl", strerror(errno));
+    free(path);
+    return good;
+}
+
+static int64_t whole_of(const json_t *state, const char *key)
+{
+    return json_integer_value(json_object_get(state, key));
+}
+
+/* Settings of the run as its checkpoint has them; the command line's --steps and --threads win. */
+static void settings_from(train_run *run, const json_t *state, bool steps_given)
+{
+    train_settings *s = &run->s;
+    const json_t *texts = json_object_get(state, "texts"), *validation = json_object_get(state, "validation");
+    s->n_texts = s->n_validation = 0;
+    for (size_t i = 0; i < json_array_size(texts) && i < TRAIN_MOST_TEXTS; i++)
+        s->texts[s->n_texts++] = json_string_value(json_array_get(texts, i));
+    for (size_t i = 0; i < json_array_size(validation) && i < TRAIN_MOST_TEXTS; i++)
+        s->validation[s->n_validation++] = json_string_value(json_array_get(validation, i));
+    s->prompt = json_string_value(json_object_get(state, "prompt"));
+    s->schedule.steps = steps_given ? s->schedule.steps : whole_of(state, "steps");
+    s->schedule.warmup = whole_of(state, "warmup");
+    s->schedule.inverse_square_root = (int32_t)whole_of(state, "inverse_square_root");
+    s->schedule.peak = json_number_value(json_object_get(state, "learning_rate"));
+    s->schedule.last = json_number_value(json_object_get(state, "last_learning_rate"));
+    s->validation_share = json_number_value(json_object_get(state, "validation_share"));
+    s->batch = whole_of(state, "batch");
+    s->accumulate = whole_of(state, "accumulate");
+    s->length = whole_of(state, "length");
+    s->eval_every = whole_of(state, "eval_every");
+    s->eval_batches = whole_of(state, "eval_batches");
+    s->save_every = whole_of(state, "save_every");
+    s->sample_every = whole_of(state, "sample_every");
+    s->export_dtype = (int32_t)whole_of(state, "export_dtype");
+    run->seconds = json_number_value(json_object_get(state, "seconds"));
+    run->validation = json_number_value(json_object_get(state, "last_validation"));
+    if (run->validation < 0)
+        run->validation = NAN;
+}
+
+static bool resume_trainer(train_run *run, json_t **state, bool steps_given)
+{
+    char *path = train_path(&run->s, "checkpoint.safetensors");
+    bool good = path && attn_trainer_load(path, run->s.model.n_threads, &run->trainer) == ATTN_OK;
+    free(path);
+    if (!good) {
+        cli_error("train", "cannot resume: %s", attn_train_error());
+        return false;
+    }
+    *state = json_loads(attn_trainer_user_data(run->trainer), JSON_REJECT_DUPLICATES, NULL);
+    settings_from(run, *state, steps_given);
+    if (run->s.batch < 1 || run->s.accumulate < 1 || run->s.length < 1) {
+        cli_error("train", "the checkpoint was not written by attn train");
+        return false;
+    }
+    run->info.struct_size = sizeof run->info;
+    if (!get_info(run))
+        return false;
+    run->s.model = run->info.options;
+    run->s.order_seed = run->info.options.seed;
+    return true;
+}
+
+static bool make_folder(const char *folder)
+{
+    if (mkdir(folder, 0777) == 0 || errno == EEXIST)
+        return true;
+    cli_error("train", "cannot make %s: %s", folder, strerror(errno));
+    return false;
+}
+
+static bool begin(train_run *run, json_t **state, bool steps_given)
+{
+    bool good;
+    if (run->s.resume) {
+        good = resume_trainer(run, state, steps_given) && train_prepare_data(run);
+    } else {
+        char *path = run->s.folder ? train_path(&run->s, "checkpoint.safetensors") : NULL;
+        if (path && access(path, F_OK) == 0) {
+            cli_error("train", "%s holds a run already", run->s.folder);
+            cli_hint("to go on with it: attn train --resume -o %s", run->s.folder);
+            free(path);
+            return false;
+        }
+        free(path);
+        good = make_folder(run->s.folder) && train_prepare_data(run) && create_trainer(run);
+        run->info.options = run->s.model;
+    }
+    return good && allocate_batch(run) && get_info(run) && open_log(run, *state ? whole_of(*state, "log_bytes") : 0);
+}
+
+/* ---- Dry run ---- */
+
+/* Seconds of one real step on made-up ids, the second of two; 0: not measured, because the memory is more than 2 GB. */
+static double time_step(train_run *run)
+{
+    const int64_t n = run->s.batch * run->s.length;
+    attn_train_batch batch;
+    attn_train_update u;
+    double begin_time = 0;
+    run->tokens = malloc((size_t)n * sizeof *run->tokens);
+    if (!run->tokens || run->info.state_bytes + run->info.activation_bytes > 2000000000 ||
+        attn_trainer_create(&run->info.options, &run->trainer) != ATTN_OK)
+        return 0;
+    for (int64_t i = 0; i < n; i++)
+        run->tokens[i] = (int32_t)((uint64_t)i * 2654435761u % (uint64_t)run->info.options.vocab_size);
+    ATTN_ARGS_INIT(&batch);
+    batch.batch = run->s.batch;
+    batch.length = run->s.length;
+    batch.tokens = batch.targets = run->tokens;
+    batch.source = run->s.model.arch == ATTN_TRAIN_ENCDEC ? run->tokens : NULL;
+    batch.source_length = batch.source ? run->s.length : 0;
+    for (int i = 0; i < 2; i++) {
+        begin_time = train_now();
+        ATTN_ARGS_INIT(&u);
+        if (attn_trainer_accumulate(run->trainer, &batch, NULL) != ATTN_OK ||
+            attn_trainer_update(run->trainer, 0, &u) != ATTN_OK)
+            return 0;
+    }
+    return (train_now() - begin_time) * (double)run->s.accumulate;
+}
+
+static int dry_run(train_run *run)
+{
+    attn_trainer_options o = run->s.model;
+    const int64_t bytes = train_text_bytes(&run->s);
+    if (bytes < 0)
+        return CLI_FAILED;
+    o.vocab_size = run->s.chars ? 100 : run->s.vocab_size; /* characters are counted only when they are learnt */
+    ATTN_ARGS_INIT(&run->info);
+    if (attn_train_plan(&o, run->s.batch, run->s.length, &run->info) != ATTN_OK) {
+        cli_error("train", "%s", attn_train_error());
+        return CLI_FAILED;
+    }
+    run->rate = train_product_rate(o.n_threads);
+    const double seconds = time_step(run);
+    train_show_plan(run, seconds);
+    printf("text        %.2f MB; nothing was written\n", (double)bytes / 1e6);
+    return CLI_OK;
+}
+
+static void free_run(train_run *run)
+{
+    if (run->log)
+        fclose(run->log);
+    attn_trainer_destroy(run->trainer);
+    train_free_data(run);
+    free(run->tokens);
+    free(run->targets);
+    free(run->source);
+    free(run->source_lengths);
+}
+
+static void show_end(const train_run *run)
+{
+    char spent[64] = "";
+    snprintf(spent, sizeof spent, "%.0f s", run->seconds);
+    printf("%lld steps in %s", (long long)run->s.schedule.steps, spent);
+    if (isfinite(run->validation))
+        printf("; validation loss %.4f", run->validation);
+    if (isfinite(run->validation) && run->data)
+        printf(" (%.3f bits per byte)", run->bits_per_byte);
+    if (isfinite(run->exact))
+        printf("; %.2f %% of the held-out pairs exact", 100 * run->exact);
+    printf("\n%s holds the model, log.jsonl, loss.svg and loss.png\n", run->s.folder);
+}
+
+static bool given(int argc, char **argv, const char *name)
+{
+    for (int i = 1; i < argc; i++)
+        if (strncmp(argv[i], name, strlen(name)) == 0)
+            return true;
+    return false;
+}
+
+static int train(int argc, char **argv)
+{
+    train_run run = {.validation = NAN, .exact = NAN};
+    json_t *state = NULL;
+    const bool steps_given = given(argc, argv, "--steps"); /* before getopt moves words */
+    if (!read_settings(&run.s, argc, argv))
+        return CLI_USAGE;
+    run.interactive = isatty(fileno(stdout)) != 0;
+    int code = CLI_FAILED;
+    if (run.s.dry_run) {
+        code = dry_run(&run);
+    } else if (begin(&run, &state, steps_given)) {
+        run.rate = train_product_rate(run.s.model.n_threads);
+        train_show_plan(&run, 0);
+        code = train_loop(&run);
+        ATTN_ARGS_INIT(&run.info);
+        attn_trainer_get_info(run.trainer, run.s.batch, run.s.length, &run.info);
+        if (code == CLI_OK && run.info.step >= run.s.schedule.steps)
+            show_end(&run);
+    }
+    free_run(&run);
+    json_decref(state);
+    return code;
+}
+
+const cli_command cli_train = {
+    "train", "train a small model on your own text",
+    "usage: attn train TEXT... -o DIR [OPTIONS]\n"
+    "       attn train --resume -o DIR [--steps N] [--threads N]\n"
+    "\n"
+    "Learns a vocabulary from the texts, trains a model, and leaves DIR as a model that `attn run --model DIR`,\n"
+    "`attn generate --model DIR` and Hugging Face Transformers load. Ctrl-C saves and stops.\n"
+    "\n"
+    "  -o DIR              where everything goes\n"
+    "  --preset NAME       nano (4 layers, width 128; default), small (6, 384), base (12, 768)\n"
+    "  --arch NAME         gpt2 (default), llama, bert (masked words), encdec (lines \"source<TAB>target\")\n"
+    "  --layers, --heads, --kv-heads, --width, --ff, --context N   explicit sizes\n"
+    "  --vocab N           ids of the byte-level BPE; --chars: single characters instead\n"
+    "  --pre-norm          encdec: norms in front instead of behind\n"
+    "  --val FILE          held-out text (may be repeated); else --val-share S of the end of the texts (0.1)\n"
+    "  --steps, --batch, --accumulate N    updates, sequences of a batch, batches of an update\n"
+    "  --lr R --min-lr R --warmup N        peak and last learning rate, steps of warm-up (cosine between)\n"
+    "  --inverse-sqrt      the schedule of 2017 instead of the cosine\n"
+    "  --decay R --beta1 R --beta2 R --clip R --dropout R          AdamW 0.1, 0.9, 0.99; clip 1; dropout 0\n"
+    "  --dtype f32|bf16    bf16: weights and states rounded to bf16, sums and master weights f32\n"
+    "  --recompute         keep less, compute again in the backward pass\n"
+    "  --seed N --threads N                the same seed gives the same bits on any number of threads\n"
+    "  --eval-every, --eval-batches, --save-every, --sample-every N   0 switches one off; --prompt TEXT for samples\n"
+    "  --export f32|bf16|f16               numbers of model.safetensors (f32)\n"
+    "  --dry-run           say parameters, memory and time, and write nothing\n"
+    "  --resume            go on where DIR was stopped or killed\n"
+    "\n"
+    "example: attn train book.txt -o my-model --steps 500 && attn generate --model my-model \"It was\"\n",
+    train};

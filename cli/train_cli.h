@@ -1,0 +1,83 @@
+/* train_cli.h - what the files of `attn train` share. */
+#ifndef ATTN_TRAIN_CLI_H
+#define ATTN_TRAIN_CLI_H
+
+#include "attn/train.h"
+#include "cli.h"
+
+enum { TRAIN_MOST_TEXTS = 256 };
+
+/* What the command line asks for; a run's own are kept in its checkpoint. */
+typedef struct train_settings {
+    const char *texts[TRAIN_MOST_TEXTS], *validation[TRAIN_MOST_TEXTS];
+    int64_t n_texts, n_validation;
+    const char *folder, *prompt;
+    attn_trainer_options model;
+    attn_train_schedule schedule;
+    int64_t vocab_size, batch, accumulate, length;
+    int64_t eval_every, eval_batches, save_every, sample_every;
+    double validation_share;
+    int32_t export_dtype;
+    uint64_t order_seed;
+    bool chars, dry_run, resume;
+} train_settings;
+
+/* Pairs of an encoder-decoder's corpus, as ids behind one another: line i has its source at starts[2 i] and its target at
+ * starts[2 i + 1], which ends at starts[2 i + 2]. */
+typedef struct train_pairs {
+    int32_t *ids;
+    int64_t *starts;
+    int64_t n, n_train; /* the last n - n_train are for validation */
+    int64_t longest_source, longest_target;
+} train_pairs;
+
+typedef struct train_run {
+    train_settings s;
+    attn_trainer *trainer;
+    attn_train_data *data;
+    attn_tokenizer *tokenizer;
+    train_pairs pairs;
+    attn_trainer_info info;
+    FILE *log;
+    double rate;           /* operations a second of large products: what "share" is of */
+    double seconds;        /* of training before this process */
+    double validation;     /* the last one, NaN: none */
+    double bits_per_byte;
+    double exact;          /* ENCDEC: share of validation pairs that come out exactly; NaN: not measured */
+    int64_t vocab_size;
+    int32_t *tokens, *targets, *source;
+    int64_t *source_lengths;
+    bool interactive;
+} train_run;
+
+/* ---- train_texts.c ---- */
+
+/* Learns the vocabulary and encodes the texts into the folder, unless they are there (resume); opens both. */
+bool train_prepare_data(train_run *run);
+void train_free_data(train_run *run);
+/* Bytes of all texts; -1: a message was written. */
+int64_t train_text_bytes(const train_settings *s);
+
+/* ---- train_loop.c ---- */
+
+int train_loop(train_run *run);
+/* Fills the run's arrays with batch `index` (validation: of those); *n_batches may be NULL. */
+bool train_fill_batch(train_run *run, bool validation, int64_t index, attn_train_batch *batch, int64_t *n_batches);
+
+/* ---- train_show.c ---- */
+
+double train_now(void);
+/* Operations a second of a product of large matrices here. */
+double train_product_rate(int32_t n_threads);
+void train_show_plan(const train_run *run, double seconds_per_step);
+void train_show_progress(const train_run *run, int64_t step, double loss, double learning_rate, double tokens_per_second);
+void train_end_progress(const train_run *run);
+/* One line of log.jsonl. */
+void train_log(train_run *run, json_t *line);
+/* loss.svg and loss.png from log.jsonl. */
+void train_draw(const train_run *run);
+/* A continuation of the prompt by the exported model. */
+void train_show_sample(const train_run *run, int64_t step);
+char *train_path(const train_settings *s, const char *name);
+
+#endif

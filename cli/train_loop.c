@@ -1,0 +1,273 @@
+/* train_loop.c - the steps of `attn train`: batches, validation, checkpoints, and stopping in good order. */
+#include "train_cli.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t asked_to_stop;
+
+/* The first Ctrl-C asks; a second one ends the process as usual (the last checkpoint is whole in any case). */
+static void on_signal(int number)
+{
+    asked_to_stop = 1;
+    signal(number, SIG_DFL);
+}
+
+/* ---- Batches ---- */
+
+/* Pairs as padded rows: source, decoder input <s> target, and what it should say: target </s>. */
+static void fill_pairs(train_run *run, bool validation, int64_t index, attn_train_batch *batch)
+{
+    const train_pairs *p = &run->pairs;
+    const attn_trainer_options *o = &run->info.options;
+    const int64_t n = validation ? p->n - p->n_train : p->n_train;
+    const int64_t source_length = p->longest_source, length = p->longest_target + 1;
+    for (int64_t b = 0; b < run->s.batch; b++) {
+        const int64_t number = index * run->s.batch + b;
+        const int64_t item = validation ? p->n_train + number % n : attn_train_order(run->s.order_seed, number, n);
+        const int64_t *starts = p->starts + 2 * item;
+        const int64_t n_source = starts[1] - starts[0], n_target = starts[2] - starts[1];
+        for (int64_t i = 0; i < source_length; i++)
+            run->source[b * source_length + i] = i < n_source ? p->ids[starts[0] + i] : o->pad_id;
+        run->source_lengths[b] = n_source;
+        for (int64_t i = 0; i < length; i++) {
+            run->tokens[b * length + i] = i == 0 ? o->bos_id : i <= n_target ? p->ids[starts[1] + i - 1] : o->pad_id;
+            run->targets[b * length + i] = i < n_target ? p->ids[starts[1] + i] : i == n_target ? o->eos_id : -1;
+        }
+    }
+    batch->length = length;
+    batch->source = run->source;
+    batch->source_length = source_length;
+    batch->source_lengths = run->source_lengths;
+}
+
+bool train_fill_batch(train_run *run, bool validation, int64_t index, attn_train_batch *batch, int64_t *n_batches)
+{
+    attn_status status = ATTN_OK;
+    const train_settings *s = &run->s;
+    const attn_trainer_options *o = &run->info.options;
+    ATTN_ARGS_INIT(batch);
+    batch->batch = s->batch;
+    batch->length = s->length;
+    batch->tokens = run->tokens;
+    batch->targets = run->targets;
+    if (o->arch == ATTN_TRAIN_ENCDEC) {
+        const int64_t n = run->pairs.n - run->pairs.n_train;
+        fill_pairs(run, validation, index, batch);
+        if (n_batches)
+            *n_batches = (n + s->batch - 1) / s->batch;
+        return true;
+    }
+    if (validation)
+        status = attn_train_data_validation(run->data, index, s->batch, s->length, run->tokens, run->targets, n_batches);
+    else
+        status = attn_train_data_batch(run->data, s->order_seed, index, s->batch, s->length, run->tokens, run->targets);
+    if (status == ATTN_OK && o->arch == ATTN_TRAIN_BERT)
+        status = attn_train_mask_tokens(run->tokens, run->targets, s->batch * s->length, o->vocab_size, o->mask_id, 0,
+                                        s->order_seed + (validation ? 1 : 0), index);
+    if (status != ATTN_OK)
+        cli_error("train", "%s", attn_train_error());
+    return status == ATTN_OK;
+}
+
+/* ---- Validation ---- */
+
+static int64_t validation_items(const train_run *run)
+{
+    attn_train_data_info info;
+    if (run->info.options.arch == ATTN_TRAIN_ENCDEC)
+        return run->pairs.n - run->pairs.n_train;
+    ATTN_ARGS_INIT(&info);
+    attn_train_data_get_info(run->data, &info);
+    return info.n_validation > run->s.length ? info.n_validation : 0;
+}
+
+/* How many of the pairs in the run's arrays come out exactly. */
+static int64_t count_exact(train_run *run, attn_train_batch *batch, int64_t n)
+{
+    const int64_t length = batch->length;
+    int32_t *out = malloc((size_t)(batch->batch * length) * sizeof *out);
+    int64_t *lengths = malloc((size_t)batch->batch * sizeof *lengths), exact = 0;
+    if (out && lengths && attn_trainer_translate(run->trainer, batch, length, out, lengths) == ATTN_OK)
+        for (int64_t b = 0; b < n; b++) {
+            int64_t want = 0;
+            while (want < length && run->targets[b * length + want] != run->info.options.eos_id)
+                want++;
+            exact += lengths[b] == want && memcmp(out + b * length, run->targets + b * length,
+                                                  (size_t)want * sizeof *out) == 0;
+        }
+    free(out);
+    free(lengths);
+    return exact;
+}
+
+/* whole: all validation batches; else at most eval_batches. */
+static bool validate(train_run *run, bool whole)
+{
+    const int64_t items = validation_items(run);
+    double sum = 0, n_targets = 0;
+    int64_t n_batches = 1, tried = 0, exact = 0;
+    attn_train_data_info info;
+    for (int64_t i = 0; items > 0 && i < n_batches && (whole || i < run->s.eval_batches) && !asked_to_stop; i++) {
+        attn_train_batch batch;
+        double loss;
+        int64_t n;
+        if (!train_fill_batch(run, true, i, &batch, &n_batches))
+            return false;
+        if (attn_trainer_evaluate(run->trainer, &batch, &loss, &n) != ATTN_OK) {
+            cli_error("train", "%s", attn_train_error());
+            return false;
+        }
+        sum += loss * (double)n;
+        n_targets += (double)n;
+        if (run->info.options.arch == ATTN_TRAIN_ENCDEC) {
+            const int64_t left = items - i * run->s.batch, count = left < run->s.batch ? left : run->s.batch;
+            exact += count_exact(run, &batch, count);
+            tried += count;
+        }
+    }
+    if (n_targets == 0)
+        return true;
+    run->validation = sum / n_targets;
+    run->exact = tried ? (double)exact / (double)tried : NAN;
+    if (run->data) {
+        ATTN_ARGS_INIT(&info);
+        attn_train_data_get_info(run->data, &info);
+        run->bits_per_byte = run->validation / log(2.0) / info.validation_bytes_per_token;
+    }
+    return true;
+}
+
+/* ---- Checkpoints ---- */
+
+static json_t *state_of(const train_run *run)
+{
+    const train_settings *s = &run->s;
+    json_t *texts = json_array(), *validation = json_array();
+    for (int64_t i = 0; i < s->n_texts; i++)
+        json_array_append_new(texts, json_string(s->texts[i]));
+    for (int64_t i = 0; i < s->n_validation; i++)
+        json_array_append_new(validation, json_string(s->validation[i]));
+    return json_pack("{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:i, s:i, s:f, s:f}",
+                     "texts", texts, "validation", validation, "prompt", s->prompt ? s->prompt : "", "steps",
+                     (json_int_t)s->schedule.steps, "warmup", (json_int_t)s->schedule.warmup, "batch", (json_int_t)s->batch,
+                     "accumulate", (json_int_t)s->accumulate, "length", (json_int_t)s->length, "eval_every",
+                     (json_int_t)s->eval_every, "eval_batches", (json_int_t)s->eval_batches, "save_every",
+                     (json_int_t)s->save_every, "sample_every", (json_int_t)s->sample_every, "log_bytes",
+                     (json_int_t)(run->log ? ftell(run->log) : 0), "learning_rate", s->schedule.peak, "last_learning_rate",
+                     s->schedule.last, "validation_share", s->validation_share, "inverse_square_root",
+                     s->schedule.inverse_square_root, "export_dtype", s->export_dtype, "seconds", run->seconds,
+                     "last_validation", isfinite(run->validation) ? run->validation : -1.0);
+}
+
+/* The checkpoint first: it alone is what a run is resumed from. */
+static bool save(train_run *run)
+{
+    char *path = train_path(&run->s, "checkpoint.safetensors");
+    json_t *state = state_of(run);
+    if (run->log)
+        fflush(run->log);
+    char *text = state ? json_dumps(state, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    bool good = path && text && attn_trainer_save(run->trainer, path, text) == ATTN_OK &&
+                attn_trainer_export(run->trainer, run->s.folder, run->s.export_dtype) == ATTN_OK;
+    if (!good)
+        cli_error("train", "cannot save: %s", path && text ? attn_train_error() : "out of memory");
+    json_decref(state);
+    free(text);
+    free(path);
+    return good;
+}
+
+/* ---- Steps ---- */
+
+static bool one_step(train_run *run, int64_t step, attn_train_update *result)
+{
+    attn_train_batch batch;
+    for (int64_t i = 0; i < run->s.accumulate; i++) {
+        if (!train_fill_batch(run, false, step * run->s.accumulate + i, &batch, NULL))
+            return false;
+        if (attn_trainer_accumulate(run->trainer, &batch, NULL) != ATTN_OK) {
+            cli_error("train", "%s", attn_train_error());
+            return false;
+        }
+    }
+    ATTN_ARGS_INIT(result);
+    if (attn_trainer_update(run->trainer, attn_train_learning_rate(&run->s.schedule, step), result) == ATTN_OK)
+        return true;
+    train_end_progress(run);
+    cli_error("train", "%s", attn_train_error());
+    cli_hint("the last good checkpoint is in %s; a smaller --lr, or --clip 1, may help", run->s.folder);
+    return false;
+}
+
+static bool due(int64_t every, int64_t step, int64_t last)
+{
+    return (every > 0 && step % every == 0) || step == last;
+}
+
+static void log_step(train_run *run, const attn_train_update *u, double rate, double tokens_per_second, bool validated)
+{
+    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)u->step, "loss", u->loss, "lr", rate,
+                             "gradient_norm", u->gradient_norm, "tokens_per_second", tokens_per_second, "seconds",
+                             run->seconds);
+    if (validated && isfinite(run->validation)) {
+        json_object_set_new(line, "validation", json_real(run->validation));
+        if (run->data)
+            json_object_set_new(line, "bits_per_byte", json_real(run->bits_per_byte));
+        if (isfinite(run->exact))
+            json_object_set_new(line, "exact", json_real(run->exact));
+    }
+    train_log(run, line);
+}
+
+/* What follows a step: validation, log, progress, checkpoint, sample. */
+static bool after_step(train_run *run, const attn_train_update *u, double rate, double tokens_per_second)
+{
+    const train_settings *s = &run->s;
+    const int64_t last = s->schedule.steps;
+    const bool eval = due(s->eval_every, u->step, last) && !asked_to_stop;
+    const bool stop = asked_to_stop != 0;
+    if (eval && !validate(run, u->step == last))
+        return false;
+    log_step(run, u, rate, tokens_per_second, eval);
+    if (run->interactive || eval || stop)
+        train_show_progress(run, u->step, u->loss, rate, tokens_per_second);
+    if (due(s->save_every, u->step, last) || stop) {
+        if (!save(run))
+            return false;
+        train_draw(run);
+    }
+    if (s->sample_every > 0 && due(s->sample_every, u->step, last) && !stop)
+        train_show_sample(run, u->step);
+    return true;
+}
+
+int train_loop(train_run *run)
+{
+    const int64_t first = run->info.step, last = run->s.schedule.steps;
+    const double tokens = (double)(run->s.batch * run->s.length * run->s.accumulate);
+    bool good = first > 0 || save(run); /* so that there is always something to resume */
+    double smooth = 0;
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    for (int64_t step = first; good && step < last && !asked_to_stop; step++) {
+        attn_train_update u;
+        const double begin = train_now();
+        good = one_step(run, step, &u);
+        const double spent = train_now() - begin;
+        run->seconds += spent;
+        smooth = smooth > 0 ? 0.9 * smooth + 0.1 * spent : spent;
+        good = good && after_step(run, &u, attn_train_learning_rate(&run->s.schedule, step), tokens / smooth);
+    }
+    train_end_progress(run);
+    if (good && asked_to_stop) {
+        attn_trainer_get_info(run->trainer, run->s.batch, run->s.length, &run->info);
+        printf("stopped after step %lld and saved; to go on: attn train --resume -o %s\n", (long long)run->info.step,
+               run->s.folder);
+    }
+    return good ? CLI_OK : CLI_FAILED;
+}

@@ -1,0 +1,239 @@
+/* train_show.c - what `attn train` prints and writes beside the model: plan, progress, samples, log, curve. */
+#include "train_cli.h"
+
+#include "attn/layers.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double train_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+char *train_path(const train_settings *s, const char *name)
+{
+    size_t n = strlen(s->folder) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (path)
+        snprintf(path, n, "%s/%s", s->folder, name);
+    return path;
+}
+
+double train_product_rate(int32_t n_threads)
+{
+    enum { ROWS = 512, WIDTH = 768, OUT = 768 };
+    attn_ctx_options options;
+    attn_layers *layers;
+    double best = 0;
+    float *x = calloc(ROWS * WIDTH, sizeof *x), *w = calloc(OUT * WIDTH, sizeof *w), *y = calloc(ROWS * OUT, sizeof *y);
+    ATTN_ARGS_INIT(&options);
+    options.n_threads = n_threads;
+    if (x && w && y && attn_layers_create(&options, &layers) == ATTN_OK) {
+        attn_linear_args a;
+        ATTN_ARGS_INIT(&a);
+        a.rows = ROWS;
+        a.n_in = WIDTH;
+        a.n_out = OUT;
+        a.x = x;
+        a.weight = w;
+        a.y = y;
+        for (int i = 0; i < 6; i++) {
+            const double begin = train_now();
+            attn_linear_forward(layers, &a);
+            best = fmax(best, 2.0 * ROWS * WIDTH * OUT / (train_now() - begin));
+        }
+        attn_layers_destroy(layers);
+    }
+    free(x);
+    free(w);
+    free(y);
+    return best;
+}
+
+static const char *duration(double seconds, char out[32])
+{
+    if (!(seconds < 1e9))
+        snprintf(out, 32, "?");
+    else if (seconds < 100)
+        snprintf(out, 32, "%.0f s", seconds);
+    else if (seconds < 6000)
+        snprintf(out, 32, "%.0f min", seconds / 60);
+    else if (seconds < 360000)
+        snprintf(out, 32, "%.1f h", seconds / 3600);
+    else
+        snprintf(out, 32, "%.1f days", seconds / 86400);
+    return out;
+}
+
+void train_show_plan(const train_run *run, double seconds_per_step)
+{
+    static const char *const names[] = {"gpt2", "llama", "bert", "encdec"};
+    const attn_trainer_info *i = &run->info;
+    const train_settings *s = &run->s;
+    const double tokens = (double)(s->batch * s->length * s->accumulate);
+    char time_left[32];
+    printf("model       %s, %lld layers, %lld heads, width %lld, feed-forward %lld, context %lld, vocabulary %lld\n",
+           names[i->options.arch], (long long)i->options.n_layers, (long long)i->options.n_heads,
+           (long long)i->options.d_model, (long long)i->options.d_ff, (long long)i->options.context,
+           (long long)i->options.vocab_size);
+    printf("parameters  %.2f million\n", (double)i->n_parameters / 1e6);
+    printf("memory      %.0f MB: weights, gradient and moments %.0f, activations %.0f\n",
+           (double)(i->state_bytes + i->activation_bytes) / 1e6, (double)i->state_bytes / 1e6,
+           (double)i->activation_bytes / 1e6);
+    printf("steps       %lld of %.0f tokens; learning rate %g after %lld steps, %g at the end\n",
+           (long long)s->schedule.steps, tokens, s->schedule.peak, (long long)s->schedule.warmup, s->schedule.last);
+    if (seconds_per_step > 0)
+        printf("time        about %s here (%.0f tokens/s, %.0f %% of the rate of large products, measured now)\n",
+               duration(seconds_per_step * (double)s->schedule.steps, time_left), tokens / seconds_per_step,
+               100 * i->flops_per_token * tokens / seconds_per_step / run->rate);
+}
+
+/* ---- Progress ---- */
+
+void train_show_progress(const train_run *run, int64_t step, double loss, double learning_rate, double tokens_per_second)
+{
+    const cli_term term = cli_term_of(stdout);
+    const int64_t last = run->s.schedule.steps;
+    const double tokens = (double)((last - step) * run->s.batch * run->s.length * run->s.accumulate);
+    char left[32], validation[64] = "";
+    (void)learning_rate;
+    if (isfinite(run->validation))
+        snprintf(validation, sizeof validation, isfinite(run->exact) ? "  val %.4f  exact %.1f %%" : "  val %.4f",
+                 run->validation, 100 * run->exact);
+    if (run->interactive) {
+        printf("\r\033[K");
+        cli_bar(&term, (double)step / (double)last, 16);
+        printf("%s ", cli_reset(&term));
+    }
+    printf("step %lld/%lld  loss %.4f%s  %.0f tok/s  %.0f %% of peak  %s left", (long long)step, (long long)last, loss,
+           validation, tokens_per_second, 100 * run->info.flops_per_token * tokens_per_second / run->rate,
+           duration(tokens / tokens_per_second, left));
+    if (!run->interactive)
+        putchar('\n');
+    fflush(stdout);
+}
+
+void train_end_progress(const train_run *run)
+{
+    if (run->interactive)
+        printf("\r\033[K");
+    fflush(stdout);
+}
+
+/* ---- Log and curve ---- */
+
+void train_log(train_run *run, json_t *line)
+{
+    char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(7));
+    if (text && run->log)
+        fprintf(run->log, "%s\n", text);
+    free(text);
+    json_decref(line);
+}
+
+static double number_of(const json_t *line, const char *key)
+{
+    const json_t *value = json_object_get(line, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+void train_draw(const train_run *run)
+{
+    char *log = train_path(&run->s, "log.jsonl"), *svg = train_path(&run->s, "loss.svg");
+    char *png = train_path(&run->s, "loss.png"), text[1024], title[96];
+    attn_train_point *points = NULL;
+    int64_t n = 0, capacity = 0;
+    if (run->log)
+        fflush(run->log);
+    FILE *file = log ? fopen(log, "r") : NULL;
+    while (file && fgets(text, sizeof text, file)) {
+        json_t *line = json_loads(text, 0, NULL);
+        const json_t *step = json_object_get(line, "step");
+        if (n == capacity) {
+            capacity = 2 * capacity + 1024;
+            attn_train_point *more = realloc(points, (size_t)capacity * sizeof *more);
+            if (!more) {
+                json_decref(line);
+                break;
+            }
+            points = more;
+        }
+        if (json_is_integer(step) && (n == 0 || json_integer_value(step) > points[n - 1].step))
+            points[n++] = (attn_train_point){json_integer_value(step), number_of(line, "loss"),
+                                             number_of(line, "validation")};
+        json_decref(line);
+    }
+    if (file)
+        fclose(file);
+    snprintf(title, sizeof title, "attn train, %.2f million parameters", (double)run->info.n_parameters / 1e6);
+    if (n > 0 && svg && png && attn_train_draw_curve(points, n, title, svg, png) != ATTN_OK)
+        cli_error("train", "no curve: %s", attn_model_error(NULL));
+    free(points);
+    free(log);
+    free(svg);
+    free(png);
+}
+
+/* ---- Samples ---- */
+
+enum { SAMPLE_TOKENS = 60 };
+
+static void print_ids(const attn_tokenizer *tokenizer, const int32_t *ids, int64_t n)
+{
+    char text[4096];
+    size_t bytes = 0;
+    if (attn_tokenizer_decode(tokenizer, ids, n, ATTN_DECODE_SKIP_SPECIAL, text, sizeof text, &bytes) == ATTN_OK)
+        cli_print_safe(text, bytes < sizeof text ? bytes : sizeof text);
+}
+
+static void sample_from(const train_run *run, attn_session *session, const int32_t *ids, int64_t n)
+{
+    int32_t tokens[SAMPLE_TOKENS];
+    int64_t made = 0;
+    attn_generate_args a;
+    ATTN_ARGS_INIT(&a);
+    ATTN_ARGS_INIT(&a.sampling);
+    a.prompts = ids;
+    a.prompt_lengths = &n;
+    a.max_new = SAMPLE_TOKENS;
+    a.sampling.temperature = 0.8;
+    a.sampling.top_k = 50;
+    a.sampling.seed = run->s.order_seed;
+    a.tokens = tokens;
+    a.token_stride = SAMPLE_TOKENS;
+    a.n_generated = &made;
+    if (attn_generate(session, &a) != ATTN_OK)
+        return;
+    print_ids(run->tokenizer, ids, n);
+    print_ids(run->tokenizer, tokens, made);
+    putchar('\n');
+}
+
+/* The exported model is loaded as any other would be: what is shown is what users get. */
+void train_show_sample(const train_run *run, int64_t step)
+{
+    attn_model *model;
+    attn_session *session = NULL;
+    attn_encoding *encoding;
+    const char *prompt = run->s.prompt && run->s.prompt[0] ? run->s.prompt : "The ";
+    const int32_t arch = run->info.options.arch;
+    if ((arch != ATTN_TRAIN_GPT2 && arch != ATTN_TRAIN_LLAMA) || attn_encoding_create(&encoding) != ATTN_OK)
+        return;
+    if (attn_model_load(run->s.folder, NULL, &model) == ATTN_OK) {
+        if (attn_session_create(model, NULL, &session) == ATTN_OK &&
+            attn_tokenizer_encode(run->tokenizer, prompt, strlen(prompt), NULL, 0, NULL, encoding) == ATTN_OK &&
+            attn_encoding_length(encoding) > 0) {
+            train_end_progress(run);
+            printf("sample after step %lld:\n", (long long)step);
+            sample_from(run, session, attn_encoding_ids(encoding), attn_encoding_length(encoding));
+        }
+        attn_session_destroy(session);
+        attn_model_destroy(model);
+    }
+    attn_encoding_destroy(encoding);
+}

@@ -1,0 +1,214 @@
+/* train_texts.c - from text files to a vocabulary and ids on the disk; pairs for an encoder-decoder. */
+#include "train_cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct text_list {
+    attn_text texts[TRAIN_MOST_TEXTS];
+    int64_t n;
+} text_list;
+
+static void free_texts(text_list *list)
+{
+    for (int64_t i = 0; i < list->n; i++)
+        free((char *)list->texts[i].data);
+    list->n = 0;
+}
+
+static bool read_texts(const char *const *paths, int64_t n, text_list *list)
+{
+    for (int64_t i = 0; i < n; i++) {
+        char *text;
+        size_t bytes;
+        if (!cli_read_all("train", paths[i], &text, &bytes))
+            return false;
+        list->texts[list->n++] = (attn_text){text, bytes};
+    }
+    return true;
+}
+
+int64_t train_text_bytes(const train_settings *s)
+{
+    text_list list = {.n = 0};
+    int64_t bytes = read_texts(s->texts, s->n_texts, &list) ? 0 : -1;
+    for (int64_t i = 0; bytes >= 0 && i < list.n; i++)
+        bytes += (int64_t)list.texts[i].size;
+    free_texts(&list);
+    return bytes;
+}
+
+static bool failed(const char *what)
+{
+    cli_error("train", "%s: %s", what, attn_train_error());
+    return false;
+}
+
+/* ---- Vocabulary ---- */
+
+static bool learn(const train_run *run, const text_list *texts, const char *path)
+{
+    static const char *const decoder[] = {"<|endoftext|>"}, *const masked[] = {"<|endoftext|>", "[MASK]", "[PAD]"},
+                             *const pairs[] = {"<pad>", "<s>", "</s>"};
+    attn_train_learn_args a;
+    const int32_t arch = run->s.model.arch;
+    ATTN_ARGS_INIT(&a);
+    a.texts = texts->texts;
+    a.n_texts = texts->n;
+    a.vocab_size = run->s.vocab_size;
+    a.specials = arch == ATTN_TRAIN_BERT ? masked : arch == ATTN_TRAIN_ENCDEC ? pairs : decoder;
+    a.n_specials = arch == ATTN_TRAIN_BERT || arch == ATTN_TRAIN_ENCDEC ? 3 : 1;
+    a.flags = run->s.chars ? ATTN_LEARN_CHARS : 0;
+    return attn_train_learn(&a, path) == ATTN_OK || failed("learning the vocabulary");
+}
+
+static bool load_tokenizer(train_run *run, const char *path)
+{
+    if (attn_tokenizer_load(path, &run->tokenizer) != ATTN_OK) {
+        cli_error("train", "%s", attn_tokenizer_error());
+        return false;
+    }
+    run->vocab_size = attn_tokenizer_size(run->tokenizer);
+    return true;
+}
+
+/* ---- Plain text ---- */
+
+static bool encode(const train_run *run, const text_list *texts, const text_list *validation, const char *path)
+{
+    attn_train_encode_args a;
+    ATTN_ARGS_INIT(&a);
+    a.tokenizer = run->tokenizer;
+    a.texts = texts->texts;
+    a.n_texts = texts->n;
+    a.validation = validation->texts;
+    a.n_validation = validation->n;
+    a.validation_share = run->s.validation_share;
+    a.path = path;
+    return attn_train_encode(&a) == ATTN_OK || failed("encoding the texts");
+}
+
+/* ---- Pairs ---- */
+
+static bool add_ids(train_pairs *p, attn_encoding *encoding, const attn_tokenizer *tokenizer, const char *text, size_t n,
+                    int64_t *total, int64_t *capacity)
+{
+    attn_encode_options options;
+    ATTN_ARGS_INIT(&options);
+    options.flags = ATTN_ENCODE_NO_SPECIAL | ATTN_ENCODE_SPECIALS_AS_TEXT;
+    if (attn_tokenizer_encode(tokenizer, text, n, NULL, 0, &options, encoding) != ATTN_OK) {
+        cli_error("train", "%s", attn_tokenizer_error());
+        return false;
+    }
+    const int64_t count = attn_encoding_length(encoding);
+    if (*total + count > *capacity) {
+        *capacity = 2 * (*total + count) + 4096;
+        int32_t *ids = realloc(p->ids, (size_t)*capacity * sizeof *ids);
+        if (!ids) {
+            cli_error("train", "out of memory");
+            return false;
+        }
+        p->ids = ids;
+    }
+    if (count)
+        memcpy(p->ids + *total, attn_encoding_ids(encoding), (size_t)count * sizeof *p->ids);
+    *total += count;
+    return true;
+}
+
+/* Lines "source<TAB>target" of one text, behind those that are there. */
+static bool add_pairs(train_run *run, const attn_text *text, const char *name, attn_encoding *encoding, int64_t *total,
+                      int64_t *capacity)
+{
+    train_pairs *p = &run->pairs;
+    int64_t line = 0;
+    for (const char *at = text->data, *end = at + text->size; at < end;) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        stop = stop ? stop : end;
+        const char *tab = memchr(at, '\t', (size_t)(stop - at));
+        line++;
+        if (stop > at && (!tab || tab == at || tab + 1 == stop)) {
+            cli_error("train", "%s, line %lld: no source, tab and target", name, (long long)line);
+            return false;
+        }
+        if (stop > at) {
+            int64_t *starts = realloc(p->starts, (size_t)(2 * p->n + 3) * sizeof *starts);
+            if (!starts) {
+                cli_error("train", "out of memory");
+                return false;
+            }
+            p->starts = starts;
+            starts[2 * p->n] = *total;
+            if (!add_ids(p, encoding, run->tokenizer, at, (size_t)(tab - at), total, capacity))
+                return false;
+            starts[2 * p->n + 1] = *total;
+            if (!add_ids(p, encoding, run->tokenizer, tab + 1, (size_t)(stop - tab - 1), total, capacity))
+                return false;
+            starts[2 * p->n + 2] = *total;
+            const int64_t source = starts[2 * p->n + 1] - starts[2 * p->n], target = *total - starts[2 * p->n + 1];
+            p->longest_source = source > p->longest_source ? source : p->longest_source;
+            p->longest_target = target > p->longest_target ? target : p->longest_target;
+            p->n++;
+        }
+        at = stop + 1;
+    }
+    return true;
+}
+
+static bool make_pairs(train_run *run, const text_list *texts, const text_list *validation)
+{
+    attn_encoding *encoding;
+    int64_t total = 0, capacity = 0;
+    train_pairs *p = &run->pairs;
+    if (attn_encoding_create(&encoding) != ATTN_OK)
+        return false;
+    bool good = true;
+    for (int64_t i = 0; good && i < texts->n; i++)
+        good = add_pairs(run, &texts->texts[i], run->s.texts[i], encoding, &total, &capacity);
+    p->n_train = p->n;
+    for (int64_t i = 0; good && i < validation->n; i++)
+        good = add_pairs(run, &validation->texts[i], run->s.validation[i], encoding, &total, &capacity);
+    if (validation->n == 0)
+        p->n_train -= (int64_t)((double)p->n * run->s.validation_share);
+    attn_encoding_destroy(encoding);
+    if (good && p->n_train < 1) {
+        cli_error("train", "the texts hold no pair");
+        good = false;
+    }
+    return good;
+}
+
+/* ---- All of it ---- */
+
+bool train_prepare_data(train_run *run)
+{
+    text_list texts = {.n = 0}, validation = {.n = 0};
+    char *vocabulary = train_path(&run->s, "tokenizer.json"), *ids = train_path(&run->s, "tokens.bin");
+    const bool pairs = run->s.model.arch == ATTN_TRAIN_ENCDEC, need_texts = !run->s.resume || pairs;
+    bool good = vocabulary && ids;
+    if (good && need_texts)
+        good = read_texts(run->s.texts, run->s.n_texts, &texts) &&
+               read_texts(run->s.validation, run->s.n_validation, &validation);
+    if (good && !run->s.resume)
+        good = learn(run, &texts, vocabulary);
+    good = good && load_tokenizer(run, vocabulary);
+    if (good && pairs)
+        good = make_pairs(run, &texts, &validation);
+    if (good && !pairs && !run->s.resume)
+        good = encode(run, &texts, &validation, ids);
+    if (good && !pairs)
+        good = attn_train_data_open(ids, &run->data) == ATTN_OK || failed("opening the ids");
+    free_texts(&texts);
+    free_texts(&validation);
+    free(vocabulary);
+    free(ids);
+    return good;
+}
+
+void train_free_data(train_run *run)
+{
+    attn_train_data_close(run->data);
+    attn_tokenizer_destroy(run->tokenizer);
+    free(run->pairs.ids);
+    free(run->pairs.starts);
+}

@@ -308,6 +308,8 @@ static bool open_log(train_run *run, int64_t keep)
 {
     char *path = train_path(&run->s, "log.jsonl");
     run->log = path ? fopen(path, keep > 0 ? "r+" : "w") : NULL;
+    if (run->log)
+        setvbuf(run->log, NULL, _IOLBF, 0); /* for those who watch it */
     bool good = run->log && (keep == 0 || (ftruncate(fileno(run->log), keep) == 0 && fseek(run->log, 0, SEEK_END) == 0));
     if (!good)
         cli_error("train", "cannot write %s: %s", path ? path : "log.jsonl", strerror(errno));

@@ -133,7 +133,8 @@ static attn_status put_numbers(const attn_trainer *t, attn_st_writer *w, const s
 static attn_status put_metadata(const attn_trainer *t, attn_st_writer *w, const char *user_data, char *error)
 {
     json_t *options = options_to_json(&t->net.options);
-    char *text = options ? attn_json_text(options, JSON_COMPACT | JSON_REAL_PRECISION(17), NULL) : NULL;
+    size_t size;
+    char *text = options ? attn_json_text(options, JSON_COMPACT | JSON_REAL_PRECISION(17), &size) : NULL;
     char step[24];
     json_decref(options);
     if (!text)

@@ -127,7 +127,7 @@ static attn_block_args block_args(const run *r, const stack *s, int64_t layer)
     if (s->encoder)
         a.mask.kv_len = r->batch->source_lengths;
     if (!s->encoder && o->arch == ATTN_TRAIN_ENCDEC) {
-        a.memory = r->encoder.final;
+        a.memory = r->encoder.final ? r->encoder.final : r->pass->weights; /* while sizes are counted: any */
         a.seq_memory = r->encoder.seq;
         a.memory_mask.kv_len = r->batch->source_lengths;
     }

@@ -138,13 +138,16 @@ step_isa() { # kernel and property tests at each lower level
     return $status
 }
 
+# Sanitized and emulated programs run some ten times slower: random problems and exhaustive loops are sampled.
+sampled() { ATTN_FWD_PROBLEMS=200 ATTN_SIMD_STRIDE=997 "$@"; }
+
 step_old_x86() { # a CPU without AVX: a stray instruction stops the program
     [ "$(uname -m)" = x86_64 ] && command -v qemu-x86_64 >/dev/null || { lacking "qemu-x86_64 is not installed"; return; }
     local name passed=0 failed=0
     ninja -C build || return 1
-    say "not run on the old CPU: test_simd_* (exhaustive, and run on this one); test_fwd_random: 100 problems"
+    say "not run on the old CPU: test_simd_* (exhaustive, and run on this one); random problems: 60"
     for name in $(test_names kernels unit | grep -v '^test_simd_'); do
-        if ATTN_FWD_PROBLEMS=100 timeout 300 qemu-x86_64 -cpu Nehalem "build/tests/$name" >"$LOGS/old_x86-$name.log" 2>&1; then
+        if ATTN_FWD_PROBLEMS=60 timeout 300 qemu-x86_64 -cpu Nehalem "build/tests/$name" >"$LOGS/old_x86-$name.log" 2>&1; then
             passed=$((passed + 1))
         else
             failed=$((failed + 1))
@@ -159,8 +162,8 @@ step_old_x86() { # a CPU without AVX: a stray instruction stops the program
 step_aarch64() {
     command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null ||
         { lacking "gcc-aarch64-linux-gnu or qemu-user is not installed"; return; }
-    say "not run under qemu: test_gradients (finite differences take minutes there); test_fwd_random: 200 problems"
-    ATTN_FWD_PROBLEMS=200 ATTN_UNDER_QEMU=1 build_and_test aarch64 -E '^test_gradients$'
+    say "not run under qemu: test_gradients (finite differences take minutes there); random problems: 200; floats: every 997th"
+    ATTN_UNDER_QEMU=1 sampled build_and_test aarch64 -E '^test_gradients$'
 }
 
 # ---- Other compilers and sanitizers ---------------------------------------------------------------
@@ -168,9 +171,6 @@ step_clang() {
     command -v clang-14 >/dev/null || { lacking "clang-14 is not installed"; return; }
     build_and_test clang
 }
-
-# Sanitized programs run some ten times slower: random problems and exhaustive loops are sampled, the model is left out.
-sampled() { ATTN_FWD_PROBLEMS=200 ATTN_SIMD_STRIDE=997 "$@"; }
 
 step_asan() {
     say "not run under ASan: test_smollm2, test_cli_generate (the model); random problems: 200; floats: every 997th"

@@ -1,0 +1,82 @@
+"""attn train: a run that is killed (-9) and resumed ends in the same bits as one that was left alone; bad input is named."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ATTN = sys.argv.pop(1)
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TEXT = os.path.join(ROOT, "docs", "operator.md")
+SIZES = ["--layers", "1", "--heads", "2", "--width", "16", "--context", "16", "--batch", "2", "--vocab", "300",
+         "--sample-every", "0", "--save-every", "5", "--eval-every", "20"]
+
+
+def attn(*words):
+    return subprocess.run([ATTN, "train", *words], capture_output=True, text=True)
+
+
+def read(*parts):
+    with open(os.path.join(*parts), "rb") as file:
+        return file.read()
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.at = lambda name: os.path.join(self.folder.name, name)
+
+    def train(self, name, steps, *more):
+        return [TEXT, "-o", self.at(name), "--steps", str(steps), *SIZES, *more]
+
+    def test_killed_and_resumed_equals_never_stopped(self):
+        steps = 400
+        whole = attn(*self.train("whole", steps, "--threads", "1"))
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        killed = subprocess.Popen([ATTN, "train", *self.train("killed", steps, "--threads", "1")],
+                                  stdout=subprocess.DEVNULL)
+        log = os.path.join(self.at("killed"), "log.jsonl")
+        for _ in range(2000):
+            if os.path.exists(log) and read(log).count(b"\n") >= 12:
+                break
+            time.sleep(0.005)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        resumed = attn("--resume", "-o", self.at("killed"), "--threads", "2")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertEqual(read(self.at("whole"), "model.safetensors"), read(self.at("killed"), "model.safetensors"))
+        lines = [json.loads(line) for line in read(log).splitlines()]
+        self.assertEqual([line["step"] for line in lines], list(range(1, steps + 1)))
+        self.assertLess(lines[-1]["loss"], lines[0]["loss"])
+
+    def test_what_it_leaves_can_be_used(self):
+        done = attn(*self.train("m", 6))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("config.json", "tokenizer.json", "loss.svg", "loss.png", "checkpoint.safetensors"):
+            self.assertGreater(os.path.getsize(os.path.join(self.at("m"), name)), 100, name)
+        used = subprocess.run([ATTN, "generate", "--model", self.at("m"), "-n", "4", "the row"], capture_output=True)
+        self.assertEqual(used.returncode, 0, used.stderr)
+
+    def test_dry_run_writes_nothing(self):
+        done = attn("--dry-run", *self.train("none", 6))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("parameters", done.stdout)
+        self.assertFalse(os.path.exists(self.at("none")))
+
+    def test_bad_input_is_named(self):
+        for words, said in ((["-o", self.at("x")], "no text"), ([TEXT], "-o DIR"),
+                            (["/nonexistent", "-o", self.at("x")], "/nonexistent"),
+                            ([*self.train("x", 5), "--heads", "3"], "d_model"),
+                            (["--resume", "-o", self.at("y")], "checkpoint"),
+                            ([*self.train("x", 5), "--arch", "gpt9"], "gpt9")):
+            done = attn(*words)
+            self.assertNotEqual(done.returncode, 0, words)
+            self.assertIn(said, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "core/view.h"
 
-enum { POOL = 1 << 16, ENTRIES = 32, TABLE = 1024 };
+enum { POOL = 1 << 16, ENTRIES = 32, TABLE = 1024, ROOM = 64 };
 
 static float input_pool[POOL], output_pool[POOL], lse[POOL], gradient_pool[3][POOL];
 static int64_t lengths[ENTRIES + 1];
@@ -144,24 +144,33 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         lengths[n] = (data[0] & 15) * n / 4;
     for (int n = 0; n < TABLE; n++)
         table[n] = n % 4;
-    attn_sdpa_args forward = good_forward();
-    attn_decode_args decode;
+    struct {
+        attn_sdpa_args args;
+        char later[ROOM]; /* of a newer version: struct_size may say so */
+    } forward = {good_forward(), {0}};
+    struct {
+        attn_decode_args args;
+        char later[ROOM];
+    } decode;
     size_t bytes;
+    memset(&decode, 0, sizeof decode);
     patch(&forward, sizeof forward, data + 1, size - 1);
-    mend(&forward);
-    run_all(contexts[data[0] >> 7], &forward);
-    ATTN_ARGS_INIT(&decode);
-    decode.query = attn_cview_of(input_pool, ATTN_F32, 2, 4, 3, 8);
-    decode.cache_key = attn_view_of(output_pool, ATTN_F32, 2, 2, 20, 8);
-    decode.cache_value = attn_view_of(output_pool, ATTN_F32, 2, 2, 20, 3);
-    decode.out = attn_view_of(lse, ATTN_F32, 2, 4, 3, 3);
+    forward.args.struct_size %= sizeof forward + 1;
+    mend(&forward.args);
+    run_all(contexts[data[0] >> 7], &forward.args);
+    ATTN_ARGS_INIT(&decode.args);
+    decode.args.query = attn_cview_of(input_pool, ATTN_F32, 2, 4, 3, 8);
+    decode.args.cache_key = attn_view_of(output_pool, ATTN_F32, 2, 2, 20, 8);
+    decode.args.cache_value = attn_view_of(output_pool, ATTN_F32, 2, 2, 20, 3);
+    decode.args.out = attn_view_of(lse, ATTN_F32, 2, 4, 3, 3);
     patch(&decode, sizeof decode, data + 1, size - 1);
-    decode.cache_len = decode.query.shape[0] <= ENTRIES ? lengths : NULL;
-    decode.new_len = decode.new_len && decode.query.shape[0] <= ENTRIES ? lengths : NULL;
-    decode.layout.block_table = decode.layout.block_table && decode.query.shape[0] <= ENTRIES && decode.layout.block_table_stride >= 0 &&
-                                        decode.layout.block_table_stride <= TABLE / ENTRIES
+    decode.args.struct_size %= sizeof decode + 1;
+    decode.args.cache_len = decode.args.query.shape[0] <= ENTRIES ? lengths : NULL;
+    decode.args.new_len = decode.args.new_len && decode.args.query.shape[0] <= ENTRIES ? lengths : NULL;
+    decode.args.layout.block_table = decode.args.layout.block_table && decode.args.query.shape[0] <= ENTRIES && decode.args.layout.block_table_stride >= 0 &&
+                                        decode.args.layout.block_table_stride <= TABLE / ENTRIES
                                     ? table
                                     : NULL;
-    attn_sdpa_decode_workspace(contexts[data[0] >> 7], &decode, &bytes);
+    attn_sdpa_decode_workspace(contexts[data[0] >> 7], &decode.args, &bytes);
     return 0;
 }

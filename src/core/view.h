@@ -16,6 +16,12 @@ double attn_load_element(const void *data, int32_t dtype, int64_t offset);
 /* Stores x at element `offset`, rounded once to nearest even. */
 void attn_store_element(void *data, int32_t dtype, int64_t offset, double x);
 
+/* |x|, INT64_MAX for the one number that has none. */
+static inline int64_t attn_magnitude(int64_t x)
+{
+    return x == INT64_MIN ? INT64_MAX : x < 0 ? -x : x;
+}
+
 static inline int64_t attn_offset(const int64_t stride[4], int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return a * stride[0] + b * stride[1] + c * stride[2] + d * stride[3];

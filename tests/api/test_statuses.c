@@ -266,6 +266,25 @@ static void every_status_is_reached(void **state)
                 one_error(&table[n], (attn_status)-status);
 }
 
+/* The number without a negative is refused like any that is too far away. */
+static void the_farthest_offset_is_refused(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 3; which++) {
+        calls c;
+        attn_ctx *ctx;
+        calls_make(&c);
+        assert_int_equal(attn_ctx_create(NULL, &ctx), ATTN_OK);
+        attn_mask *m = &c.made.args.mask;
+        m->flags = ATTN_MASK_OFFSET | ATTN_MASK_CAUSAL;
+        *(which == 0 ? &m->query_offset : which == 1 ? &m->bias_offset : &m->query_offset) = which == 2 ? INT64_MAX : INT64_MIN;
+        assert_int_equal(attn_sdpa_forward(ctx, &c.made.args, NULL, 0), ATTN_ERR_INVALID_ARGUMENT);
+        assert_non_null(strstr(attn_ctx_error(ctx), "beyond 2^40"));
+        attn_ctx_destroy(ctx);
+        random_problem_free(&c.made);
+    }
+}
+
 /* Functions that return a status are those of the table: read from the header itself. */
 static void no_function_is_missing(void **state)
 {
@@ -305,6 +324,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_is_reached),
+        cmocka_unit_test(the_farthest_offset_is_refused),
         cmocka_unit_test(no_function_is_missing),
         cmocka_unit_test(every_status_has_a_text),
     };

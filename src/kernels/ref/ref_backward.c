@@ -32,18 +32,28 @@ bool attn_ref_backward_pair(const attn_bwd_problem *g, const attn_ref_row *rows,
 {
     const attn_problem *p = &g->forward;
     int64_t b = e->batch, q = e->q_begin + i, k = e->k_begin + j, kv_head = h / p->group;
+    double bias;
+    if (rows[row_index(p, e, h, i)].lse == -INFINITY || !admits(p, e, h, i, j, &bias))
+        return false;
+    return attn_ref_backward_pair_of(g, rows, e, h, i, j, row_dot(&p->a.query, h, q, &p->a.key, kv_head, k, b),
+                                     row_dot(&g->a.d_out, h, q, &p->a.value, kv_head, k, b), pair);
+}
+
+bool attn_ref_backward_pair_of(const attn_bwd_problem *g, const attn_ref_row *rows, const attn_entry *e, int64_t h, int64_t i,
+                               int64_t j, double dot, double d_out_dot, attn_ref_pair *pair)
+{
+    const attn_problem *p = &g->forward;
     const attn_ref_row *row = &rows[row_index(p, e, h, i)];
     double bias, slope = p->scale;
     if (row->lse == -INFINITY || !admits(p, e, h, i, j, &bias))
         return false;
-    double dot = row_dot(&p->a.query, h, q, &p->a.key, kv_head, k, b);
     if (p->a.softcap > 0) {
         double t = tanh(p->scale * dot / p->a.softcap);
         slope *= 1 - t * t;
     }
     double weight = exp(attn_ref_finish_score(p, e, h, i, j, dot) + bias - row->lse);
     double factor = attn_dropout_factor(p, e, h, i, j);
-    double d_weight = factor * row_dot(&g->a.d_out, h, q, &p->a.value, kv_head, k, b);
+    double d_weight = factor * d_out_dot;
     pair->weight = weight * factor;
     pair->d_score = weight * (d_weight - row->delta);
     pair->d_dot = pair->d_score * slope;

@@ -45,6 +45,10 @@ attn_ref_row attn_ref_backward_row(const attn_bwd_problem *g, int64_t b, int64_t
 bool attn_ref_backward_pair(const attn_bwd_problem *g, const attn_ref_row *rows, const attn_entry *e, int64_t h, int64_t i,
                             int64_t j, attn_ref_pair *pair);
 
+/* The same for a caller that has the products: dot = <q_i, k_j>, d_out_dot = <d_out_i, v_j>. */
+bool attn_ref_backward_pair_of(const attn_bwd_problem *g, const attn_ref_row *rows, const attn_entry *e, int64_t h, int64_t i,
+                               int64_t j, double dot, double d_out_dot, attn_ref_pair *pair);
+
 /* d_query[b, h, q, :]. acc: head_dim doubles of scratch. */
 void attn_ref_backward_query(const attn_bwd_problem *g, const attn_ref_row *rows, int64_t b, int64_t h, int64_t q, double *acc);
 

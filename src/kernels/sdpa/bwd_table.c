@@ -29,5 +29,5 @@ int64_t attn_bwd_scratch_floats(const attn_bwd_plan *plan)
     int64_t key_side = keys * (3 * plan->dim_pad + 16) + keys * 3 * plan->value_pad;
     int64_t tile = 2 * rows * plan->score_row + 4 * plan->score_row;
     int64_t ranges = 2 * rows + 2 * rows; /* two int32 and two float per row */
-    return key_side + tile + ranges + plan->value_pad + keys + 64 + plan->relative_columns + 16;
+    return key_side + tile + ranges + plan->dim_pad + 2 * plan->value_pad + keys + 64 + plan->relative_columns + 48;
 }

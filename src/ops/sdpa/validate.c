@@ -41,14 +41,14 @@ bool attn_elements_distinct(const attn_cview *v)
         if (v->shape[a] > 1)
             order[n++] = a;
     for (int a = 1; a < n; a++)
-        for (int b = a; b > 0 && llabs(v->stride[order[b]]) < llabs(v->stride[order[b - 1]]); b--) {
+        for (int b = a; b > 0 && attn_magnitude(v->stride[order[b]]) < attn_magnitude(v->stride[order[b - 1]]); b--) {
             int swap = order[b];
             order[b] = order[b - 1];
             order[b - 1] = swap;
         }
     int64_t reach = 0;
     for (int a = 0; a < n; a++) {
-        int64_t step = llabs(v->stride[order[a]]);
+        int64_t step = attn_magnitude(v->stride[order[a]]);
         if (step <= reach)
             return false;
         reach += step * (v->shape[order[a]] - 1);
@@ -233,8 +233,8 @@ static attn_status check_entries(attn_ctx *ctx, attn_problem *p)
             ATTN_REQUIRE(ctx, m->kv_len[s] >= 0 && m->kv_len[s] <= n_k, "mask.kv_len[%lld] is %lld, must be 0..%lld", LL(s),
                          LL(m->kv_len[s]), LL(n_k));
         attn_entry e = attn_problem_entry(p, s);
-        ATTN_REQUIRE(ctx, llabs(e.q_offset) <= MAX_EXTENT, "mask.query_offset is %lld, beyond 2^40", LL(e.q_offset));
-        ATTN_REQUIRE(ctx, llabs(e.bias_offset) <= MAX_EXTENT, "mask.bias_offset is %lld, beyond 2^40", LL(e.bias_offset));
+        ATTN_REQUIRE(ctx, attn_magnitude(e.q_offset) <= MAX_EXTENT, "mask.query_offset is %lld, beyond 2^40", LL(e.q_offset));
+        ATTN_REQUIRE(ctx, attn_magnitude(e.bias_offset) <= MAX_EXTENT, "mask.bias_offset is %lld, beyond 2^40", LL(e.bias_offset));
     }
     return ATTN_OK;
 }

@@ -20,13 +20,13 @@ static bool elements_distinct(const attn_cview *v)
     for (int n = 0; n < 4; n++) {
         int best = -1;
         for (int axis = 0; axis < 4; axis++)
-            if (!used[axis] && v->shape[axis] > 1 && (best < 0 || llabs(v->stride[axis]) < llabs(v->stride[best])))
+            if (!used[axis] && v->shape[axis] > 1 && (best < 0 || attn_magnitude(v->stride[axis]) < attn_magnitude(v->stride[best])))
                 best = axis;
         if (best < 0)
             return true;
-        if (llabs(v->stride[best]) <= reach)
+        if (attn_magnitude(v->stride[best]) <= reach)
             return false;
-        reach += llabs(v->stride[best]) * (v->shape[best] - 1);
+        reach += attn_magnitude(v->stride[best]) * (v->shape[best] - 1);
         used[best] = true;
     }
     return true;
@@ -101,7 +101,7 @@ static attn_status check_tables(attn_ctx *ctx, const attn_bwd_problem *g)
     if (!g->a.d_relative)
         return ATTN_OK;
     ATTN_REQUIRE(ctx, m->relative, "d_relative is given but forward->mask.relative is NULL");
-    ATTN_REQUIRE(ctx, m->relative_stride == 0 || llabs(m->relative_stride) >= m->rel_left + m->rel_right + 1,
+    ATTN_REQUIRE(ctx, m->relative_stride == 0 || attn_magnitude(m->relative_stride) >= m->rel_left + m->rel_right + 1,
                  "forward->mask.relative_stride is %lld: tables of %lld elements overlap, which d_relative may not",
                  LL(m->relative_stride), LL(m->rel_left + m->rel_right + 1));
     return ATTN_OK;
@@ -130,6 +130,8 @@ static void add_plain(array_list *list, const char *name, const void *data, int3
 static void add_relative(array_list *list, const char *name, const float *data, const attn_problem *p)
 {
     const attn_mask *m = &p->a.mask;
+    if (!data) /* the table's extents were not checked then */
+        return;
     attn_cview view = attn_cview_of(data, ATTN_F32, 1, 1, m->relative_stride ? p->n_heads : 1, m->rel_left + m->rel_right + 1);
     view.stride[2] = m->relative_stride;
     add_view(list, name, view);

@@ -1,0 +1,64 @@
+/* bench_gemm THREADS: GFLOP/s of the general product at the shapes of training (baby GPT, nano, GPT-2 124M), median of up to 9
+ * runs, and the share of this machine's multiply-add peak (one core times THREADS), measured just before. */
+#include "bench_clock.h"
+#include "bench_peak.h"
+#include "ops/nn/gemm.h"
+#include "ops/nn/nn_parallel.h"
+
+typedef struct shape {
+    const char *what;
+    int32_t kind;
+    int64_t m, n, k;
+} shape;
+
+static const shape shapes[] = {
+    {"baby qkv", ATTN_GEMM_NT, 3072, 1152, 384},    {"baby up", ATTN_GEMM_NT, 3072, 1536, 384},
+    {"baby down", ATTN_GEMM_NT, 3072, 384, 1536},   {"baby d_x of up", ATTN_GEMM_NN, 3072, 384, 1536},
+    {"baby d_W of up", ATTN_GEMM_TN, 1536, 384, 3072}, {"nano up", ATTN_GEMM_NT, 768, 512, 128},
+    {"nano d_W of up", ATTN_GEMM_TN, 512, 128, 768}, {"124M up", ATTN_GEMM_NT, 256, 3072, 768},
+    {"124M d_W of up", ATTN_GEMM_TN, 3072, 768, 256}, {"124M logits", ATTN_GEMM_NT, 160, 50257, 768},
+};
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+int main(int argc, char **argv)
+{
+    int32_t threads = argc > 1 ? atoi(argv[1]) : 1;
+    attn_team team = {.kernels = attn_nn_kernels_for(attn_cpu_best_isa()), .parallel_for = attn_nn_parallel_for,
+                      .parallel_for_user = &threads, .n_threads = threads};
+    team.scratch = bench_memory(ATTN_TEAM_SCRATCH * (size_t)threads);
+    printf("%s, %d thread(s)\n", team.kernels->isa, threads);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        const shape *p = &shapes[s];
+        const int64_t lda = p->kind == ATTN_GEMM_TN ? p->m : p->k, ldb = p->kind == ATTN_GEMM_NT ? p->k : p->n;
+        float *a = bench_memory((size_t)(p->m * p->k) * 4), *b = bench_memory((size_t)(p->n * p->k) * 4);
+        float *c = bench_memory((size_t)(p->m * p->n) * 4);
+        for (int64_t i = 0; i < p->m * p->k; i++)
+            a[i] = (float)(i % 17) * 0.1f;
+        for (int64_t i = 0; i < p->n * p->k; i++)
+            b[i] = (float)(i % 13) * 0.1f;
+        const attn_gemm_args g = {.kind = p->kind, .m = p->m, .n = p->n, .k = p->k, .a = a, .lda = lda, .b = b, .ldb = ldb,
+                                  .c = c, .ldc = p->n, .accumulate = p->kind == ATTN_GEMM_TN};
+        double seconds[9];
+        int runs = 0;
+        const double start = bench_now();
+        for (; runs < 9 && (runs < 3 || bench_now() - start < 1.0); runs++) {
+            const double from = bench_now();
+            attn_gemm(&team, &g);
+            seconds[runs] = bench_now() - from;
+        }
+        qsort(seconds, (size_t)runs, sizeof *seconds, ascending);
+        const double rate = 2e-9 * (double)p->m * (double)p->n * (double)p->k / seconds[runs / 2];
+        const double peak = bench_peak_f32() * threads;
+        printf("%-16s %s %6lld x %6lld x %5lld %8.1f GFLOP/s  %4.0f %% of %.0f\n", p->what,
+               p->kind == ATTN_GEMM_NN ? "NN" : p->kind == ATTN_GEMM_NT ? "NT" : "TN", (long long)p->m, (long long)p->n,
+               (long long)p->k, rate, 100 * rate / peak, peak);
+        free(a), free(b), free(c);
+    }
+    free(team.scratch);
+    return 0;
+}

@@ -23,8 +23,8 @@ typedef struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the name; returns an exit code */
 } cli_command;
 
-extern const cli_command cli_run, cli_explain, cli_generate, cli_score, cli_info, cli_embed,
-    cli_similar, cli_search, cli_convert, cli_train;
+extern const cli_command cli_run, cli_inspect, cli_explain, cli_generate, cli_score, cli_info,
+    cli_embed, cli_similar, cli_search, cli_convert, cli_train;
 
 /* The table, in the order of the help; ends with a NULL name. */
 extern const cli_command *const cli_commands[];

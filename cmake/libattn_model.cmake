@@ -7,12 +7,19 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 file(GLOB_RECURSE ATTN_MODEL_SOURCES CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/src/kernels/nn/*.c ${PROJECT_SOURCE_DIR}/src/ops/nn/*.c
   ${PROJECT_SOURCE_DIR}/src/layers/*.c ${PROJECT_SOURCE_DIR}/src/models/*.c
-  ${PROJECT_SOURCE_DIR}/src/train/*.c ${PROJECT_SOURCE_DIR}/src/io/*.c
+  ${PROJECT_SOURCE_DIR}/src/train/*.c ${PROJECT_SOURCE_DIR}/src/inspect/*.c ${PROJECT_SOURCE_DIR}/src/io/*.c
   ${PROJECT_SOURCE_DIR}/src/text/*.c ${PROJECT_SOURCE_DIR}/src/viz/*.c)
 set(ATTN_MODEL_LIBS PkgConfig::JANSSON PkgConfig::PCRE2
   PkgConfig::UTF8PROC Threads::Threads m)
 
-add_library(attn_model_objs OBJECT ${ATTN_MODEL_SOURCES})
+# The page of attn inspect: its script, style and markup as arrays.
+set(ATTN_PAGE ${PROJECT_SOURCE_DIR}/src/viz/page/page)
+add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/page_assets.c
+  COMMAND ${CMAKE_COMMAND} "-DFILES=css=${ATTN_PAGE}.css;js=${ATTN_PAGE}.js;html=${ATTN_PAGE}.html"
+    -DOUT=${PROJECT_BINARY_DIR}/page_assets.c -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+  DEPENDS ${ATTN_PAGE}.css ${ATTN_PAGE}.js ${ATTN_PAGE}.html ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+
+add_library(attn_model_objs OBJECT ${ATTN_MODEL_SOURCES} ${PROJECT_BINARY_DIR}/page_assets.c)
 target_link_libraries(attn_model_objs PRIVATE attn_flags ${ATTN_MODEL_LIBS})
 target_compile_definitions(attn_model_objs PRIVATE ATTN_BUILDING)
 

@@ -22,7 +22,8 @@ ALLOWED = {
     "layers": ["core", "kernels/nn", "ops/nn"],
     "models": MODEL_ROOMS,
     "train": MODEL_ROOMS + ["models", "dist"],
-    "viz": MODEL_ROOMS + ["models"],
+    "inspect": MODEL_ROOMS + ["models"],
+    "viz": MODEL_ROOMS + ["models", "inspect"],
 }
 PUBLIC_ONLY = ["cli", "examples", "python"]  # may include <attn/...> and their own headers only
 SAME_NAME_ALLOWED = {"CMakeLists.txt", "README.md", "__init__.py", "meta.json", "LICENSE", "config.json"}

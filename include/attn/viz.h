@@ -6,7 +6,7 @@
 #ifndef ATTN_VIZ_H
 #define ATTN_VIZ_H
 
-#include "attn/attn.h"
+#include "attn/inspect.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,6 +31,28 @@ ATTN_API int64_t attn_text_columns(const char *text, size_t bytes);
  * NULL. Returns the bytes that the whole rendering needs, without the NUL. */
 ATTN_API size_t attn_text_visible(const char *text, size_t bytes, int64_t max_columns, char *out,
                                   size_t capacity, int64_t *columns);
+
+/* ---- Inspections drawn ------------------------------------------------------------------------ *
+ *
+ * Each function makes one document in memory that it allocates: *text, ended by a zero byte that *bytes does not count,
+ * to be freed by attn_viz_free; NULL on error. model gives names and token texts. title: UTF-8, shown as it is; NULL: none.
+ * Return OK; INVALID_ARGUMENT; OUT_OF_MEMORY. */
+
+/** One self-contained HTML page: no network, all tokens escaped, weights as 16-bit numbers. */
+ATTN_API attn_status attn_inspect_html(const attn_model *model, const attn_inspection *inspection, const char *title,
+                                       char **text, size_t *bytes);
+
+/** The same data as JSON with plain numbers; docs/inspect.md names the fields. */
+ATTN_API attn_status attn_inspect_json(const attn_model *model, const attn_inspection *inspection, const char *title,
+                                       char **text, size_t *bytes);
+
+/** SVG: one head's matrix of its first map with token labels where there are at most 64 tokens; layer or head -1: all
+ * heads as thumbnails. */
+ATTN_API attn_status attn_inspect_svg(const attn_model *model, const attn_inspection *inspection, int64_t layer,
+                                      int64_t head, char **text, size_t *bytes);
+
+/** Frees a text of the functions above. NULL is fine. */
+ATTN_API void attn_viz_free(char *text);
 
 #ifdef __cplusplus
 }

@@ -29,6 +29,10 @@ void attn_pass_finish(attn_pass *pass);
 /* Attention of one layer: h -> heads, with cache, edits, hook and rows. */
 attn_status attn_pass_attention(attn_pass *pass, int64_t layer, int32_t kind);
 
+/* Rotary positions of x [total, heads * head_dim], in place; back: the gradient of that rotation. Reads s, d, total and
+ * positions of the pass. */
+attn_status attn_pass_rotate(attn_pass *pass, int64_t layer, int64_t heads, bool back, float *x);
+
 /* Runs all blocks on x. hidden, where not NULL, is called with the stream entering each layer. */
 attn_status attn_pass_blocks(attn_pass *pass, void (*hidden)(attn_pass *pass, int64_t layer));
 

@@ -121,7 +121,7 @@ static void norm_heads(const attn_pass *pass, const attn_norm *norm, int64_t dim
                        x, dim);
 }
 
-static attn_status rotate(attn_pass *pass, int64_t layer, int64_t heads, float *x)
+attn_status attn_pass_rotate(attn_pass *pass, int64_t layer, int64_t heads, bool back, float *x)
 {
     const attn_description *d = pass->d;
     const bool local = has_window(pass, layer) && d->rope.local_base > 0;
@@ -130,7 +130,7 @@ static attn_status rotate(attn_pass *pass, int64_t layer, int64_t heads, float *
     r.x = rows_view(x, heads, pass->total, d->head_dim);
     r.out = writable(r.x);
     r.rotary_dim = d->rope.rotary_dim;
-    r.flags = d->rope.interleaved ? ATTN_ROPE_INTERLEAVED : 0;
+    r.flags = (d->rope.interleaved ? ATTN_ROPE_INTERLEAVED : 0) | (back ? ATTN_ROPE_INVERSE : 0);
     r.base = local ? d->rope.local_base : d->rope.base;
     r.positions = pass->positions;
     r.positions_stride = pass->total;
@@ -173,8 +173,8 @@ static attn_status project(attn_pass *pass, int64_t layer, int32_t kind)
         return ATTN_OK;
     norm_heads(pass, &a->k_norm, a->k_norm_dim, d->n_kv_heads, pass->k);
     if (d->position == ATTN_POSITION_ROPE) {
-        ATTN_TRY(rotate(pass, layer, d->n_heads, pass->q));
-        ATTN_TRY(rotate(pass, layer, d->n_kv_heads, pass->k));
+        ATTN_TRY(attn_pass_rotate(pass, layer, d->n_heads, false, pass->q));
+        ATTN_TRY(attn_pass_rotate(pass, layer, d->n_kv_heads, false, pass->k));
     }
     return ATTN_OK;
 }

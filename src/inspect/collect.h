@@ -1,0 +1,30 @@
+/* collect.h - rows of weights out of a forward pass, one block at a time, kept as their largest. */
+#ifndef ATTN_INSPECT_COLLECT_H
+#define ATTN_INSPECT_COLLECT_H
+
+#include "attn/inspect.h"
+#include "models/model_internal.h"
+
+/* One map that is being filled while layers pass by. */
+typedef struct attn_collector {
+    attn_inspect_map *map;
+    int64_t at;              /* row and column kept whole; -1: none */
+    int64_t only_layer, only_head; /* of a focus; -1: all */
+    int64_t n_weights, capacity;
+    int64_t next_row;        /* rows stored so far */
+    float *block;            /* [ATTN_COLLECT_ROWS, n_keys] */
+    int64_t *order;          /* [n_keys] scratch for the largest */
+} attn_collector;
+
+#define ATTN_COLLECT_ROWS 32
+
+/* Arrays of a map whose sizes are filled in, all rows of which may take `most_weights`; n_layers and n_heads count what
+ * is stored. */
+attn_status attn_collect_start(attn_collector *c, attn_inspect_map *map, int64_t at, int64_t most_weights,
+                               int64_t most_pairs);
+/* Takes the rows of one layer from a hook's view. */
+attn_status attn_collect_layer(attn_collector *c, const attn_layer_view *view);
+void attn_collect_finish(attn_collector *c);
+void attn_inspect_map_free(attn_inspect_map *map);
+
+#endif

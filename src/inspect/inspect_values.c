@@ -1,0 +1,166 @@
+/* inspect_values.c - what a reading moves: |W_O v| of every value, and how much of it points towards the outcome. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "inspect/inspect_run.h"
+
+/* y = W_O of one head times v, in W's rows r. W: [d_model][n_heads * head_dim]. */
+static double norm_directly(const float *w, int64_t d_model, int64_t width, int64_t dim, const float *v)
+{
+    double square = 0;
+    for (int64_t r = 0; r < d_model; r++) {
+        double y = 0;
+        for (int64_t d = 0; d < dim; d++)
+            y += (double)w[r * width + d] * (double)v[d];
+        square += y * y;
+    }
+    return sqrt(square);
+}
+
+/* gram = W^T W of one head: |W v|^2 = v^T gram v costs head_dim^2 for a value instead of d_model * head_dim. */
+static void gram_of(const float *w, int64_t d_model, int64_t width, int64_t dim, float *gram)
+{
+    memset(gram, 0, (size_t)(dim * dim) * sizeof *gram);
+    for (int64_t r = 0; r < d_model; r++)
+        for (int64_t a = 0; a < dim; a++) {
+            const float scale = w[r * width + a];
+            for (int64_t b = 0; b < dim; b++)
+                gram[a * dim + b] += scale * w[r * width + b];
+        }
+}
+
+static double norm_by_gram(const float *gram, int64_t dim, const float *v)
+{
+    double square = 0;
+    for (int64_t a = 0; a < dim; a++) {
+        float row = 0;
+        for (int64_t b = 0; b < dim; b++)
+            row += gram[a * dim + b] * v[b];
+        square += (double)v[a] * (double)row;
+    }
+    return sqrt(square > 0 ? square : 0);
+}
+
+attn_status attn_inspect_values(const attn_model *model, const attn_attention_weights *weights,
+                                const attn_layer_view *view, float *norms)
+{
+    const attn_description *d = &model->d;
+    const attn_cview *value = &view->attention->value;
+    const int64_t dim = d->head_dim, width = d->n_heads * dim, n = value->shape[2], group = d->n_heads / d->n_kv_heads;
+    float *w = malloc((size_t)(d->d_model * width) * sizeof *w), *gram = malloc((size_t)(dim * dim) * sizeof *gram);
+    if (!w || !gram) {
+        free(w);
+        free(gram);
+        return attn_inspect_no_memory();
+    }
+    for (int64_t r = 0; r < d->d_model; r++)
+        attn_linear_row(&weights->o, r, w + r * width);
+    for (int64_t h = 0; h < d->n_heads; h++) {
+        const float *v = (const float *)value->data + h / group * value->stride[1];
+        const bool many = n > dim;
+        if (many)
+            gram_of(w + h * dim, d->d_model, width, dim, gram);
+        for (int64_t j = 0; j < n; j++)
+            norms[h * n + j] =
+                (float)(many ? norm_by_gram(gram, dim, v + j * value->stride[2])
+                             : norm_directly(w + h * dim, d->d_model, width, dim, v + j * value->stride[2]));
+    }
+    free(w);
+    free(gram);
+    return ATTN_OK;
+}
+
+/* ---- direct effects ---- */
+
+static bool has_direct_path(const attn_model *model)
+{
+    const attn_description *d = &model->d;
+    bool direct = d->place != ATTN_NORM_POST && !model->w.transform.w.values && d->final_softcap == 0;
+    for (int64_t l = 0; l < d->n_layers; l++)
+        direct = direct && !model->w.stack.layers[l].post1.weight;
+    return direct;
+}
+
+/* The final norm y = (x - mean) / sigma * gain (RMS: without the mean) with sigma frozen is linear in x; so is the logit
+ * difference u y: its gradient is gain u / sigma, less its own mean where the norm subtracts one. */
+attn_status attn_inspect_outcome_direction(attn_inspect_run *run)
+{
+    const attn_description *d = &run->model->d;
+    const attn_weights *w = &run->model->w;
+    const attn_linear *head = d->tied ? &w->embedding : &w->head;
+    const int64_t dm = d->d_model;
+    const float *x = run->final_residual + (run->out->n_tokens - 1) * dm, *gain = w->stack.final_norm.weight;
+    const bool layer_norm = gain && d->norm.kind == ATTN_NORM_LAYER;
+    double mean = 0, square = 0, middle = 0;
+    if (!has_direct_path(run->model)) {
+        snprintf(run->out->note, sizeof run->out->note,
+                 "direct effects are not defined here: in the %s family a norm, or a soft cap, stands between what a head "
+                 "writes and the logits", d->family);
+        return ATTN_OK;
+    }
+    float *row = malloc((size_t)dm * sizeof *row);
+    run->to_outcome = calloc((size_t)dm, sizeof *run->to_outcome);
+    if (!row || !run->to_outcome) {
+        free(row);
+        return attn_inspect_no_memory();
+    }
+    for (int side = 0; side < 2; side++) {
+        attn_linear_row(head, run->out->answers[side], row);
+        for (int64_t i = 0; i < dm; i++)
+            run->to_outcome[i] += side ? -row[i] : row[i];
+    }
+    free(row);
+    for (int64_t i = 0; layer_norm && i < dm; i++)
+        mean += (double)x[i] / (double)dm;
+    for (int64_t i = 0; i < dm; i++)
+        square += ((double)x[i] - mean) * ((double)x[i] - mean) / (double)dm;
+    const double sigma = gain ? sqrt(square + d->norm.eps) : 1, scale = (d->logit_scale != 0 ? d->logit_scale : 1) / sigma;
+    for (int64_t i = 0; i < dm; i++) {
+        const double g = gain ? (double)gain[i] + (layer_norm ? 0 : (double)d->norm.offset) : 1;
+        run->to_outcome[i] = (float)((double)run->to_outcome[i] * g * scale);
+        middle += (double)run->to_outcome[i] / (double)dm;
+    }
+    for (int64_t i = 0; layer_norm && i < dm; i++)
+        run->to_outcome[i] -= (float)middle;
+    return ATTN_OK;
+}
+
+static float dot(const float *a, const float *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    return (float)sum;
+}
+
+attn_status attn_inspect_directs(attn_inspect_run *run)
+{
+    const attn_description *d = &run->model->d;
+    attn_inspect_map *map = &run->out->maps[0];
+    const int64_t dim = d->head_dim, width = d->n_heads * dim, n = map->n_keys;
+    if (!run->to_outcome)
+        return ATTN_OK;
+    float *direction = malloc((size_t)width * sizeof *direction), *row = malloc((size_t)width * sizeof *row);
+    map->value_directs = malloc((size_t)(d->n_layers * d->n_heads * n) * sizeof(float));
+    run->head_directs = calloc((size_t)(d->n_layers * d->n_heads), sizeof(float));
+    const bool enough = direction && row && map->value_directs && run->head_directs;
+    for (int64_t l = 0; enough && l < d->n_layers; l++) {
+        memset(direction, 0, (size_t)width * sizeof *direction);
+        for (int64_t r = 0; r < d->d_model; r++) {
+            attn_linear_row(&run->model->w.stack.layers[l].self.o, r, row);
+            for (int64_t i = 0; i < width; i++)
+                direction[i] += run->to_outcome[r] * row[i];
+        }
+        const float *last = run->heads + (l + 1) * (n - run->first_kept) * width - width;
+        for (int64_t h = 0; h < d->n_heads; h++) {
+            const int64_t at = l * d->n_heads + h;
+            for (int64_t j = 0; j < n; j++)
+                map->value_directs[at * n + j] =
+                    dot(direction + h * dim, attn_inspect_value(run, run->values, l, h, j), dim);
+            run->head_directs[at] = dot(direction + h * dim, last + h * dim, dim);
+        }
+    }
+    free(direction);
+    free(row);
+    return enough ? ATTN_OK : attn_inspect_no_memory();
+}

@@ -19,7 +19,8 @@ enum {
     OPT_NO_CUT,
     OPT_JSON,
     OPT_ALL_HEADS,
-    OPT_REPLACE
+    OPT_REPLACE,
+    OPT_PAGE
 };
 
 static const struct option long_options[] = {
@@ -34,6 +35,7 @@ static const struct option long_options[] = {
     {"json", no_argument, NULL, OPT_JSON},
     {"all-heads", no_argument, NULL, OPT_ALL_HEADS},
     {"replace-invalid", no_argument, NULL, OPT_REPLACE},
+    {"page", required_argument, NULL, OPT_PAGE},
     {NULL, 0, NULL, 0},
 };
 
@@ -66,6 +68,9 @@ static bool take_option(run_options *o, int option, const char *value)
         return true;
     case OPT_JSON:
         o->json = true;
+        return true;
+    case OPT_PAGE:
+        o->page = value;
         return true;
     case OPT_ALL_HEADS:
         o->all_heads = true;
@@ -236,7 +241,8 @@ static int for_people(run_state *s)
         code = run_cut(s);
     if (code == CLI_OK)
         run_show_readings(&term, s);
-    return code;
+    fflush(stdout);
+    return code == CLI_OK && s->options->page ? run_page(s) : code;
 }
 
 static int run(int argc, char **argv)
@@ -296,6 +302,7 @@ const cli_command cli_run = {
     "  --json             all of it for programs: ids, tokens, top_ids, top_logits, greedy_ids, "
     "...\n"
     "  --all-heads        with --json: the weights of every layer and head (last_row_attention)\n"
+    "  --page FILE        write the same, and all heads, as an HTML page (see attn inspect)\n"
     "  --replace-invalid  read bytes that are not UTF-8 as U+FFFD instead of refusing them\n"
     "\n"
     "example:\n"

@@ -9,7 +9,7 @@
 enum { RUN_TOP = 50, RUN_SHOWN = 10 }; /* likeliest tokens kept (JSON), shown (text) */
 
 typedef struct run_options {
-    const char *model, *at;
+    const char *model, *at, *page;
     int32_t n_threads;
     int64_t n_new; /* tokens to generate */
     attn_sampling sampling;
@@ -70,6 +70,11 @@ int run_choose(run_state *s);
 /** Cuts the largest reading of each chosen head, one at a time, and notes what moved. An exit code.
  */
 int run_cut(run_state *s);
+
+/* ---- run_page.c ---------------------------------------------------------------------------- */
+
+/** Writes the HTML page of the text and says where. The session is used. An exit code. */
+int run_page(run_state *s);
 
 /* ---- run_show.c ---------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 # 0 / non-zero (one test) or leaves counts with "count PASSED FAILED SKIPPED". Its output goes to build/test-logs.
 
 QUICK_STEPS="includes headers plain_cc symbols gcc readme python cases"
-ALL_STEPS="includes headers plain_cc symbols gcc readme python cases conformance isa install wheel clang
+ALL_STEPS="includes headers plain_cc symbols gcc readme python cases browser conformance isa install wheel clang
     old_x86 asan tsan aarch64"
 LONG_STEPS="torch" # only with --full
 LOGS=build/test-logs
@@ -103,6 +103,23 @@ step_conformance() {
     "$test_python" -c 'import numpy, ml_dtypes, onnx' 2>/dev/null ||
         { lacking "numpy, ml_dtypes and onnx are not all here (.venv needs the network once)"; return; }
     ATTN_LIBRARY=$PWD/build/libattn.so PYTHONPATH=$PWD/python run_reporting "$test_python" tests/conformance/run_conformance.py
+}
+
+step_browser() { # the page of attn inspect in Chromium; playwright in a venv of its own
+    local packages="playwright"
+    if [ "$(cat .venv-browser/dev-packages 2>/dev/null)" != "$packages" ]; then
+        if { python3 -m venv .venv-browser && .venv-browser/bin/python -m pip install --quiet --disable-pip-version-check $packages; } \
+            >"$LOGS/browser-venv.log" 2>&1; then
+            printf '%s' "$packages" >.venv-browser/dev-packages
+        else
+            rm -rf .venv-browser
+            lacking "playwright could not be installed ($(tail -n 1 "$LOGS/browser-venv.log" | cut -c1-120))"
+            return
+        fi
+    fi
+    command -v chromium >/dev/null || (need "test the page in a browser" chromium) ||
+        { lacking "chromium is not installed and could not be"; return; }
+    run_reporting .venv-browser/bin/python -B tests/browser/test_page.py build/attn
 }
 
 # ---- Other instruction sets ----------------------------------------------------------------------

@@ -275,7 +275,7 @@ static bool is_served(const attn_inspect_run *run)
 {
     const attn_description *d = &run->model->d;
     bool served = run->to_outcome && !run->first_kept && run->a.n_tokens <= ATTN_INSPECT_WHOLE &&
-                  d->place == ATTN_NORM_PRE && d->mlp.n_experts == 0 && !d->softcap;
+                  d->place == ATTN_NORM_PRE && d->mlp.n_experts == 0 && d->softcap == 0;
     for (int64_t l = 0; l < d->n_layers; l++)
         served = served && !run->model->w.stack.layers[l].post2.weight;
     return served && run->out->maps[0].n_rows == run->a.n_tokens;

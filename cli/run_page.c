@@ -1,0 +1,40 @@
+/* run_page.c - the HTML page of `attn run --page`: what `attn inspect` writes, with fewer readings cut. */
+#include "run_view.h"
+
+#include "attn/viz.h"
+
+#include <stdlib.h>
+
+int run_page(run_state *s)
+{
+    attn_inspect_args args;
+    attn_inspection *inspection;
+    char *text = NULL;
+    size_t bytes = 0;
+    ATTN_ARGS_INIT(&args);
+    args.tokens = s->ids;
+    args.n_tokens = s->n;
+    args.at = s->at;
+    args.layer = s->options->layer;
+    args.head = s->options->head;
+    args.n_exact = 8;
+    args.n_sample = -1;
+    args.flags = s->options->cut ? 0u : ATTN_INSPECT_NO_MEASURES;
+    attn_status status = attn_inspect(s->m.session, &args, &inspection);
+    if (status != ATTN_OK)
+        return cli_model_failed("run", "the page", status);
+    status = attn_inspect_html(s->m.model, inspection, s->text, &text, &bytes);
+    attn_inspection_destroy(inspection);
+    if (status != ATTN_OK)
+        return cli_model_failed("run", "the page", status);
+    FILE *file = fopen(s->options->page, "wb");
+    bool good = file && fwrite(text, 1, bytes, file) == bytes;
+    good = file && fclose(file) == 0 && good;
+    attn_viz_free(text);
+    if (!good) {
+        cli_error("run", "cannot write %s", s->options->page);
+        return CLI_FAILED;
+    }
+    printf("\nAs a page, every head, with what the weights can be held against: %s\n", s->options->page);
+    return CLI_OK;
+}

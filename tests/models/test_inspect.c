@@ -246,7 +246,8 @@ static void test_direct_effects(void **state)
 static void test_estimates_are_gradients(void **state)
 {
     (void)state;
-    static const char *const some[] = {"llama3_rope", "mistral_window", "gpt2", "opt", "qwen2", "qwen3"};
+    static const char *const some[] = {"llama3_rope", "mistral_window", "gpt2", "qwen2", "qwen3"};
+    /* not OPT: at the kinks of its ReLU a difference over a finite step is no slope */
     static float up[VOCAB], down[VOCAB];
     for (size_t f = 0; f < sizeof some / sizeof *some; f++) {
         world w = open_world(some[f]);

@@ -136,6 +136,7 @@ extern const attn_family attn_family_distilbert;
 extern const attn_family attn_family_gemma;
 extern const attn_family attn_family_gpt_neox;
 extern const attn_family attn_family_gpt_oss;
+extern const attn_family attn_family_modernbert;
 extern const attn_family attn_family_opt;
 extern const attn_family attn_family_t5;
 

@@ -30,6 +30,12 @@ def models():
         query_pre_attn_scalar=12))
 
 
+    yield "modernbert", hf.ModernBertForMaskedLM(hf.ModernBertConfig(
+        vocab_size=97, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48,
+        initializer_range=0.15, max_position_embeddings=64, local_attention=6, pad_token_id=0, bos_token_id=2,
+        eos_token_id=1, cls_token_id=2, sep_token_id=1))
+
+
 def outputs(model, ids):
     with torch.no_grad():
         out = model(input_ids=ids, output_hidden_states=True, output_attentions=True)

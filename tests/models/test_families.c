@@ -19,7 +19,7 @@
 #define RTOL 1e-4
 
 static const char *const names[] = {"bert",     "bert_mlm", "distilbert",  "gemma",          "gemma2", "gemma3", "gpt2",
-                                    "gpt_neox", "gpt_oss",  "llama3_rope", "mistral_window", "opt",    "qwen2",  "qwen3",
+                                    "gpt_neox", "gpt_oss",  "llama3_rope", "mistral_window", "modernbert", "opt",    "qwen2",  "qwen3",
                                     "roberta",  "t5"};
 #define N_NAMES (sizeof names / sizeof *names)
 

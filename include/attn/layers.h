@@ -237,8 +237,9 @@ enum { /* attn_mha_args.flags, beside ATTN_SCALE_GIVEN = 1 */
 };
 
 typedef struct attn_mha_weights {
-    const void *w_query, *w_key, *w_value, *w_out; /* gradients are fastest where w_query, w_key and w_value follow one */
-    const void *b_query, *b_key, *b_value, *b_out; /* another in memory, and so do their biases (one [3 d, d] matrix) */
+    const void *w_query, *w_key, *w_value, *w_out; /* self attention is fastest where w_query, w_key and w_value lie as one
+                                                      [3 d, d] matrix, and their biases and gradients likewise */
+    const void *b_query, *b_key, *b_value, *b_out;
     const void *bias_k, *bias_v; /* [n_kv_heads * head_dim], [n_kv_heads * value_dim]: one learned key and value at the
                                     end (before that of ADD_ZERO), visible to every query; both or neither */
     const float *sinks;          /* [n_heads], as attn_sdpa_args.sinks */
@@ -271,7 +272,9 @@ typedef struct attn_mha_args {
     double scale, softcap;             /* as attn_sdpa_args */
     uint64_t flags;                    /* ATTN_SCALE_GIVEN, ATTN_MHA_ADD_ZERO */
     const attn_rope_args *rope;        /* rotary positions of queries and keys: everything but x and out is read, and
-                                          struct_size must be set; NULL: none */
+                                          struct_size must be set; key j stands at position_offset + j, query i at the
+                                          mask's query_offset behind that. positions: only with seq_q == seq_kv.
+                                          NULL: none */
     double dropout_p;                  /* on the weights, as attn_sdpa_args */
     uint64_t dropout_seed;
     void *out;                         /* [batch * seq_q, d_out] */
@@ -298,14 +301,15 @@ typedef struct attn_mha_gradients {
     int64_t ld_dvalue;
     attn_mha_weight_gradients weights;
     float *d_relative;                 /* of mask.relative; NULL: not wanted */
-    attn_view d_bias;                  /* of mask.bias; not with bias_k or ADD_ZERO */
+    attn_view d_bias;                  /* of mask.bias, written, as attn_sdpa_backward_args.d_bias; d_relative is added to */
 } attn_mha_gradients;
 
 /** Bytes of args->saved (projected queries, keys and values, heads, lse). Data pointers are not read. */
 ATTN_API attn_status attn_mha_saved_bytes(attn_layers *layers, const attn_mha_args *args, size_t *bytes);
 
 /** Attention with its projections (Vaswani et al. 2017, section 3.2). Memory is linear in the lengths unless all weights
- * are asked for. A query that sees no key has heads of 0, so out = b_out. */
+ * are asked for (masks given as arrays are copied where bias_k or ADD_ZERO append to the keys). A query that sees no key has
+ * heads of 0, so out = b_out. */
 ATTN_API attn_status attn_mha_forward(attn_layers *layers, const attn_mha_args *args);
 
 /** Gradients of everything; args are the forward call's, with its saved. */

@@ -4,7 +4,7 @@ import threading
 from ctypes import byref, c_double, c_float, c_int32
 
 from case_tensors import number
-from model_library import Sampling, function
+from model_binding import Sampling, function
 from op_cases import Failed, Skipped
 
 TOP_P_GIVEN, PENALTY_GIVEN = 1, 2

@@ -8,7 +8,7 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "python")]
-import model_library  # noqa: E402
+import model_binding  # noqa: E402
 from attn.library import Mask, View  # noqa: E402
 
 DTYPE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}

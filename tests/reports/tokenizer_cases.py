@@ -3,7 +3,7 @@ import ctypes
 import os
 from ctypes import byref, c_int32, c_size_t, c_void_p
 
-from model_library import TEXT, EncodeOptions, function
+from model_binding import TEXT, EncodeOptions, function
 from op_cases import Failed, Skipped
 
 NO_SPECIAL, SPECIALS_AS_TEXT, REPLACE_INVALID = 1, 2, 4

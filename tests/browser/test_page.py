@@ -74,8 +74,9 @@ class Tab:
 
 def ink(page, canvas):
     """How many different colours a canvas shows: an empty one has one."""
-    return page.evaluate("""id => { const c = document.getElementById(id), d = c.getContext('2d').getImageData(0, 0, c.width,
-        c.height).data, seen = new Set(); for (let i = 0; i < d.length; i += 4) seen.add(d[i] << 16 | d[i+1] << 8 | d[i+2]);
+    return page.evaluate("""id => { const c = document.getElementById(id), copy = document.createElement('canvas'); copy.width = c.width;
+        copy.height = c.height; const g = copy.getContext('2d', {willReadFrequently: true}); g.drawImage(c, 0, 0);
+        const d = g.getImageData(0, 0, c.width, c.height).data, seen = new Set(); for (let i = 0; i < d.length; i += 4) seen.add(d[i] << 16 | d[i+1] << 8 | d[i+2]);
         return seen.size; }""", canvas)
 
 

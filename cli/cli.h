@@ -24,7 +24,7 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_run, cli_inspect, cli_explain, cli_generate, cli_score, cli_info,
-    cli_embed, cli_similar, cli_search, cli_convert, cli_train;
+    cli_embed, cli_similar, cli_search, cli_convert, cli_train, cli_lab;
 
 /* The table, in the order of the help; ends with a NULL name. */
 extern const cli_command *const cli_commands[];

@@ -382,7 +382,7 @@ const cli_command cli_inspect = {
     "  --model NAME      a file, a folder, or a name in the cache; --threads N\n"
     "  --at N            position looked at, from 1; -1 the last (default)\n"
     "  --layer N --head N  the head shown first; of a long text all its rows are kept\n"
-    "  --answer WORD --other WORD  the outcome, logit(WORD) - logit(WORD); default: the two likeliest tokens\n"
+    "  --answer WORD --other WORD  the outcome, logit(WORD) - logit(WORD); default: the likeliest two\n"
     "  --exact N         readings with the largest estimates that are cut in the model (24)\n"
     "  --sample N        readings drawn at random and cut, for the rank correlation (48); --seed N\n"
     "  --window N        layers cut together (a fifth of them)\n"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const cli_command *const cli_commands[] = {&cli_run, &cli_inspect, &cli_explain, &cli_generate, &cli_score,
+const cli_command *const cli_commands[] = {&cli_run, &cli_inspect, &cli_explain, &cli_lab, &cli_generate, &cli_score,
                                            &cli_info,    &cli_embed,   &cli_similar,  &cli_search,
                                            &cli_convert, &cli_train, NULL};
 

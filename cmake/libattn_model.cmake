@@ -40,7 +40,9 @@ string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," fetch_bytes "${fetch_bytes}")
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/fetch_script.inc CONTENT "${fetch_bytes}\n" @ONLY)
 
 file(GLOB ATTN_CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
-add_executable(attn_cli ${ATTN_CLI_SOURCES})
+# The experiments of attn lab are part of the command and see public headers only.
+file(GLOB ATTN_LAB_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/lab/*.c)
+add_executable(attn_cli ${ATTN_CLI_SOURCES} ${ATTN_LAB_SOURCES})
 set_target_properties(attn_cli PROPERTIES OUTPUT_NAME attn INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 target_link_libraries(attn_cli PRIVATE attn_flags attn_model attn PkgConfig::JANSSON m)
-target_include_directories(attn_cli PRIVATE ${PROJECT_SOURCE_DIR}/cli ${PROJECT_BINARY_DIR}/generated)
+target_include_directories(attn_cli PRIVATE ${PROJECT_SOURCE_DIR}/cli ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR}/generated)

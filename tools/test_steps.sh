@@ -190,9 +190,9 @@ step_clang() {
 }
 
 step_asan() {
-    say "not run under ASan: test_smollm2, test_cli_generate (the model); random problems: 200; floats: every 997th"
+    say "not run under ASan: test_smollm2, test_cli_{generate,run} (the model); random problems: 200; floats: every 997th"
     ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        sampled build_and_test asan -E '^test_(smollm2|cli_generate)$'
+        sampled build_and_test asan -E '^test_(smollm2|cli_generate|cli_run)$'
 }
 
 # libattn with four threads; libattn_model, which has the same pool, with one: what it adds is numbers, not threads.

@@ -112,9 +112,10 @@ static int index_of(const char *option, const char *text, const char *const *nam
     for (int i = 0; names[i]; i++)
         if (strcmp(text, names[i]) == 0)
             return i;
-    cli_error("train", "%s is '%s'; it must be one of", option, text);
+    char list[64] = "";
     for (int i = 0; names[i]; i++)
-        cli_hint("%s", names[i]);
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", names[i]);
+    cli_error("train", "%s is '%s'; it must be one of %s", option, text, list);
     return -1;
 }
 
@@ -177,6 +178,10 @@ static bool take_word(train_settings *s, int code)
 
 static bool take_option(train_settings *s, int code)
 {
+    s->steps_given |= code == OPT_STEPS;
+    if (code != OPT_STEPS && code != OPT_THREADS && code != OPT_RESUME && code != OPT_DRY_RUN && code != 'o')
+        for (const struct option *o = long_options; o->name; o++)
+            s->kept_option = o->val == code ? o->name : s->kept_option;
     for (size_t i = 0; i < sizeof whole_options / sizeof *whole_options; i++)
         if (whole_options[i].code == code)
             return cli_parse_int("train", whole_options[i].name, optarg, whole_options[i].low, whole_options[i].high,
@@ -218,6 +223,37 @@ static void finish_settings(train_settings *s)
     s->length = s->model.context;
 }
 
+/* The checkpoint has all the rest, and would win silently. */
+static bool resume_is_bare(const train_settings *s)
+{
+    if (!s->resume || (!s->kept_option && s->n_texts == 0 && !s->dry_run))
+        return true;
+    if (s->kept_option)
+        cli_error("train", "--%s is kept as it was by --resume; only --steps and --threads may change", s->kept_option);
+    else if (s->n_texts > 0)
+        cli_error("train", "%s: --resume goes on with the texts of the run; name none", s->texts[0]);
+    else
+        cli_error("train", "--dry-run and --resume exclude each other");
+    return false;
+}
+
+/* The checkpoint keeps them as JSON. */
+static bool names_are_utf8(const train_settings *s)
+{
+    const char *bad = NULL;
+    for (int64_t i = 0; i < s->n_texts + s->n_validation + 1; i++) {
+        const char *text = i < s->n_texts                     ? s->texts[i]
+                           : i < s->n_texts + s->n_validation ? s->validation[i - s->n_texts]
+                                                              : s->prompt;
+        json_t *kept = text ? json_string(text) : NULL;
+        bad = text && !kept ? text : bad;
+        json_decref(kept);
+    }
+    if (bad)
+        cli_error("train", "%s is not UTF-8", bad == s->prompt ? "--prompt" : "the name of a text");
+    return !bad;
+}
+
 static bool read_settings(train_settings *s, int argc, char **argv)
 {
     int code;
@@ -251,7 +287,7 @@ static bool read_settings(train_settings *s, int argc, char **argv)
         cli_hint("for example: attn train book.txt -o my-model");
         return false;
     }
-    return true;
+    return resume_is_bare(s) && names_are_utf8(s);
 }
 
 /* ---- A run ---- */
@@ -307,6 +343,8 @@ static bool get_info(train_run *run)
 static bool open_log(train_run *run, int64_t keep)
 {
     char *path = train_path(&run->s, "log.jsonl");
+    struct stat there;
+    keep = path && stat(path, &there) == 0 ? (keep < there.st_size ? keep : there.st_size) : 0; /* lost: begins anew */
     run->log = path ? fopen(path, keep > 0 ? "r+" : "w") : NULL;
     if (run->log)
         setvbuf(run->log, NULL, _IOLBF, 0); /* for those who watch it */
@@ -323,7 +361,7 @@ static int64_t whole_of(const json_t *state, const char *key)
 }
 
 /* Settings of the run as its checkpoint has them; the command line's --steps and --threads win. */
-static void settings_from(train_run *run, const json_t *state, bool steps_given)
+static void settings_from(train_run *run, const json_t *state)
 {
     train_settings *s = &run->s;
     const json_t *texts = json_object_get(state, "texts"), *validation = json_object_get(state, "validation");
@@ -333,7 +371,7 @@ static void settings_from(train_run *run, const json_t *state, bool steps_given)
     for (size_t i = 0; i < json_array_size(validation) && i < TRAIN_MOST_TEXTS; i++)
         s->validation[s->n_validation++] = json_string_value(json_array_get(validation, i));
     s->prompt = json_string_value(json_object_get(state, "prompt"));
-    s->schedule.steps = steps_given ? s->schedule.steps : whole_of(state, "steps");
+    s->schedule.steps = s->steps_given ? s->schedule.steps : whole_of(state, "steps");
     s->schedule.warmup = whole_of(state, "warmup");
     s->schedule.inverse_square_root = (int32_t)whole_of(state, "inverse_square_root");
     s->schedule.peak = json_number_value(json_object_get(state, "learning_rate"));
@@ -353,7 +391,7 @@ static void settings_from(train_run *run, const json_t *state, bool steps_given)
         run->validation = NAN;
 }
 
-static bool resume_trainer(train_run *run, json_t **state, bool steps_given)
+static bool resume_trainer(train_run *run, json_t **state)
 {
     char *path = train_path(&run->s, "checkpoint.safetensors");
     bool good = path && attn_trainer_load(path, run->s.model.n_threads, &run->trainer) == ATTN_OK;
@@ -363,7 +401,7 @@ static bool resume_trainer(train_run *run, json_t **state, bool steps_given)
         return false;
     }
     *state = json_loads(attn_trainer_user_data(run->trainer), JSON_REJECT_DUPLICATES, NULL);
-    settings_from(run, *state, steps_given);
+    settings_from(run, *state);
     if (run->s.batch < 1 || run->s.accumulate < 1 || run->s.length < 1) {
         cli_error("train", "the checkpoint was not written by attn train");
         return false;
@@ -376,19 +414,59 @@ static bool resume_trainer(train_run *run, json_t **state, bool steps_given)
     return true;
 }
 
-static bool make_folder(const char *folder)
+static bool make_folder(const char *folder, bool *made)
 {
-    if (mkdir(folder, 0777) == 0 || errno == EEXIST)
+    *made = mkdir(folder, 0777) == 0;
+    if (*made || errno == EEXIST)
         return true;
     cli_error("train", "cannot make %s: %s", folder, strerror(errno));
     return false;
 }
 
-static bool begin(train_run *run, json_t **state, bool steps_given)
+/* Sizes that cannot be are named before anything is written. */
+static bool sizes_are_possible(train_run *run)
 {
-    bool good;
+    attn_trainer_options o = run->s.model;
+    o.vocab_size = run->s.chars ? 100 : run->s.vocab_size;
+    ATTN_ARGS_INIT(&run->info);
+    if (attn_train_plan(&o, run->s.batch, run->s.length, &run->info) == ATTN_OK)
+        return true;
+    cli_error("train", "%s", attn_train_error());
+    return false;
+}
+
+static bool texts_are_long_enough(const train_run *run)
+{
+    attn_train_data_info info;
+    if (!run->data)
+        return true;
+    ATTN_ARGS_INIT(&info);
+    attn_train_data_get_info(run->data, &info);
+    if (info.n_train > run->s.length)
+        return true;
+    cli_error("train", "--context is %lld, but the texts give %lld training tokens; one more than the context is needed",
+              (long long)run->s.length, (long long)info.n_train);
+    return false;
+}
+
+/* What a run that never began leaves in a folder of its own: nothing. */
+static void remove_beginnings(const train_settings *s)
+{
+    static const char *const names[] = {"tokenizer.json", "tokens.bin", "log.jsonl"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = train_path(s, names[i]);
+        if (path)
+            remove(path);
+        free(path);
+    }
+    rmdir(s->folder);
+}
+
+static bool begin(train_run *run, json_t **state)
+{
+    bool good, made = false;
     if (run->s.resume) {
-        good = resume_trainer(run, state, steps_given) && train_prepare_data(run);
+        good = resume_trainer(run, state) && train_prepare_data(run);
     } else {
         char *path = run->s.folder ? train_path(&run->s, "checkpoint.safetensors") : NULL;
         if (path && access(path, F_OK) == 0) {
@@ -398,10 +476,14 @@ static bool begin(train_run *run, json_t **state, bool steps_given)
             return false;
         }
         free(path);
-        good = make_folder(run->s.folder) && train_prepare_data(run) && create_trainer(run);
+        good = sizes_are_possible(run) && make_folder(run->s.folder, &made) && train_prepare_data(run) &&
+               texts_are_long_enough(run) && create_trainer(run);
         run->info.options = run->s.model;
     }
-    return good && allocate_batch(run) && get_info(run) && open_log(run, *state ? whole_of(*state, "log_bytes") : 0);
+    good = good && allocate_batch(run) && get_info(run) && open_log(run, *state ? whole_of(*state, "log_bytes") : 0);
+    if (!good && made)
+        remove_beginnings(&run->s);
+    return good;
 }
 
 /* ---- Dry run ---- */
@@ -480,26 +562,17 @@ static void show_end(const train_run *run)
     printf("\n%s holds the model, log.jsonl, loss.svg and loss.png\n", run->s.folder);
 }
 
-static bool given(int argc, char **argv, const char *name)
-{
-    for (int i = 1; i < argc; i++)
-        if (strncmp(argv[i], name, strlen(name)) == 0)
-            return true;
-    return false;
-}
-
 static int train(int argc, char **argv)
 {
     train_run run = {.validation = NAN, .exact = NAN};
     json_t *state = NULL;
-    const bool steps_given = given(argc, argv, "--steps"); /* before getopt moves words */
     if (!read_settings(&run.s, argc, argv))
         return CLI_USAGE;
     run.interactive = isatty(fileno(stdout)) != 0;
     int code = CLI_FAILED;
     if (run.s.dry_run) {
         code = dry_run(&run);
-    } else if (begin(&run, &state, steps_given)) {
+    } else if (begin(&run, &state)) {
         run.rate = train_product_rate(run.s.model.n_threads);
         train_show_plan(&run, 0);
         code = train_loop(&run);

@@ -19,7 +19,8 @@ typedef struct train_settings {
     double validation_share;
     int32_t export_dtype;
     uint64_t order_seed;
-    bool chars, dry_run, resume;
+    bool chars, dry_run, resume, steps_given;
+    const char *kept_option; /* one that --resume does not change, NULL: none was given */
 } train_settings;
 
 /* Pairs of an encoder-decoder's corpus, as ids behind one another: line i has its source at starts[2 i] and its target at

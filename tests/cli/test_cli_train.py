@@ -1,6 +1,7 @@
 """attn train: a run that is killed (-9) and resumed ends in the same bits as one that was left alone; bad input is named."""
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -72,10 +73,41 @@ class Train(unittest.TestCase):
                             (["/nonexistent", "-o", self.at("x")], "/nonexistent"),
                             ([*self.train("x", 5), "--heads", "3"], "d_model"),
                             (["--resume", "-o", self.at("y")], "checkpoint"),
-                            ([*self.train("x", 5), "--arch", "gpt9"], "gpt9")):
+                            ([*self.train("x", 5), "--arch", "gpt9"], "gpt9"),
+                            ([*self.train("x", 5), "--context", "16777216"], "16777216"),
+                            ([*self.train("x", 5), "--prompt", b"\xff"], "--prompt is not UTF-8"),
+                            (["--resume", "-o", self.at("y"), "--lr", "1"], "--lr"),
+                            ([TEXT, "--resume", "-o", self.at("y")], TEXT)):
             done = attn(*words)
-            self.assertNotEqual(done.returncode, 0, words)
+            self.assertIn(done.returncode, (1, 2), words)
             self.assertIn(said, done.stderr)
+            self.assertFalse(os.path.exists(self.at("x")), words)
+
+    def test_texts_that_cannot_be_trained_on_leave_nothing(self):
+        for name, text in (("empty", b""), ("short", b"a"), ("bytes", b"\x80\xff" * 500)):
+            with open(self.at(name), "wb") as file:
+                file.write(text)
+            done = attn(self.at(name), "-o", self.at("m"), "--steps", "2", *SIZES)
+            self.assertEqual(done.returncode, 1, name)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertFalse(os.path.exists(self.at("m")), name)
+
+    def test_a_file_size_limit_is_an_error_and_leaves_nothing(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        done = subprocess.run([ATTN, "train", *self.train("m", 2)], capture_output=True, text=True, preexec_fn=limit)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("File too large", done.stderr)
+        self.assertFalse(os.path.exists(self.at("m")))
+
+    def test_a_lost_or_cut_log_does_not_stop_a_resumed_run(self):
+        self.assertEqual(attn(*self.train("m", 4)).returncode, 0)
+        log = os.path.join(self.at("m"), "log.jsonl")
+        os.truncate(log, read(log).index(b"\n") + 1)
+        self.assertEqual(attn("--resume", "-o", self.at("m"), "--step", "6").returncode, 0)
+        self.assertEqual([json.loads(line)["step"] for line in read(log).splitlines()], [1, 5, 6])
+        os.remove(log)
+        self.assertEqual(attn("--resume", "-o", self.at("m"), "--steps", "7").returncode, 0)
+        self.assertEqual([json.loads(line)["step"] for line in read(log).splitlines()], [7])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 #include <math.h>
 #include "lab/lab.h"
 
-enum { WIDTH = 720, HEIGHT = 400, LEFT = 70, RIGHT = 20, TOP = 58, BOTTOM = 46 };
+enum { WIDTH = 720, HEIGHT = 400, LEFT = 70, RIGHT = 20, TOP = 70, BOTTOM = 46, LEGEND_LINE = 3 };
 /* Okabe and Ito's colours, which stay apart for colour-blind readers; each line also has its own dashes. */
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8a6d00", "#333333"};
 static const char *const dashes[] = {"none", "7 3", "2 3", "9 3 2 3", "none", "7 3", "2 3"};
@@ -89,6 +89,17 @@ static void axes(FILE *to, const lab_result *r, const axis *x, const axis *y, do
     fprintf(to, "%s</text>\n", y->log ? " (logarithmic)" : "");
 }
 
+/* The name of a line beside a piece of it, three in a row. */
+static void legend(FILE *to, const char *name, int line)
+{
+    const int x = LEFT + line % LEGEND_LINE * (WIDTH - LEFT - RIGHT) / LEGEND_LINE, y = 38 + line / LEGEND_LINE * 16;
+    fprintf(to, "<line x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\" "
+            "stroke-dasharray=\"%s\"/><text x=\"%d\" y=\"%d\">", x, x + 26, y - 4, y - 4, colours[line % 7],
+            dashes[line % 7], x + 32, y);
+    escaped(to, name);
+    fprintf(to, "</text>\n");
+}
+
 void lab_draw(FILE *to, const char *title, const lab_result *r)
 {
     axis x = {INFINITY, -INFINITY, r->log_x}, y = {INFINITY, -INFINITY, r->log_y};
@@ -109,16 +120,10 @@ void lab_draw(FILE *to, const char *title, const lab_result *r)
     fprintf(to, "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n<text x=\"%d\" y=\"18\" font-size=\"14\">", WIDTH,
             HEIGHT, LEFT);
     escaped(to, title);
-    fprintf(to, "</text>\n<text x=\"%d\" y=\"40\">", LEFT);
-    for (int c = 1, line = 0; c < r->n_columns; c++)
-        if (r->drawn >> c & 1) {
-            fprintf(to, "<tspan fill=\"%s\" font-weight=\"bold\">%s ", colours[line % 7],
-                    line % 4 == 0 ? "\xe2\x80\x94" : line % 4 == 1 ? "\xe2\x80\x93 \xe2\x80\x93" : line % 4 == 2 ? "\xc2\xb7\xc2\xb7\xc2\xb7" : "\xe2\x80\x93\xc2\xb7");
-            escaped(to, r->columns[c]);
-            fprintf(to, "</tspan> \xc2\xa0 ");
-            line++;
-        }
     fprintf(to, "</text>\n");
+    for (int c = 1, line = 0; c < r->n_columns; c++)
+        if (r->drawn >> c & 1)
+            legend(to, r->columns[c], line++);
     axes(to, r, &x, &y, tick);
     for (int c = 1, line = 0; c < r->n_columns; c++) {
         if (!(r->drawn >> c & 1))

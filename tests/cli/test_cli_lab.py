@@ -95,7 +95,7 @@ def test_counts(attn):
 def test_cost_and_serial(attn):
     cost = experiment(attn, "cost")
     c = columns(cost)
-    assert holds(cost, "same outputs")
+    assert holds(cost, "same outputs") and holds(cost, "fused operator's memory does not")
     assert all(kib == n * n * 4 / 1024 for n, kib in zip(c["n"], c["n x n, KiB"]))
     assert c["fused, KiB"][-1] < c["n x n, KiB"][-1] / 8
     for row in cost["rows"] + experiment(attn, "serial")["rows"]:

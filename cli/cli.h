@@ -56,6 +56,20 @@ int cli_print_json(json_t *value, int digits);
  * message was written. */
 bool cli_read_all(const char *command, const char *path, char **text, size_t *bytes);
 
+/* A result's file: it appears whole or not at all. "-" is standard output; devices, pipes and links are written as they are. */
+typedef struct cli_output {
+    FILE *file;
+    const char *path;
+    char partial[4096]; /* "": written in place */
+} cli_output;
+
+/** false: a message was written. */
+bool cli_output_open(const char *command, const char *path, cli_output *out);
+/** Ends it; what was written is dropped unless `good`. CLI_OK, or CLI_FAILED: where `good`, a message was written. */
+int cli_output_close(const char *command, cli_output *out, bool good);
+/** Both, for a text in memory. */
+int cli_write_all(const char *command, const char *path, const char *text, size_t bytes);
+
 /* ---- term.c ---------------------------------------------------------------------------------- */
 
 typedef struct cli_term {

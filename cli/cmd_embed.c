@@ -132,24 +132,13 @@ static int embed_lines(embedder *e, const line_list *list, const embed_options *
 /* Into o->out, which appears whole or not at all; or standard output. */
 static int embed_into(embedder *e, const line_list *list, const embed_options *o)
 {
-    char partial[4096];
-    FILE *file = stdout;
-    int code;
+    cli_output out;
     if (!o->out || strcmp(o->out, "-") == 0)
         return embed_lines(e, list, o, stdout);
-    if ((size_t)snprintf(partial, sizeof partial, "%s.partial", o->out) >= sizeof partial ||
-        (file = fopen(partial, "wb")) == NULL) {
-        cli_error("embed", "cannot write %s: %s", o->out, strerror(errno));
+    if (!cli_output_open("embed", o->out, &out))
         return CLI_FAILED;
-    }
-    code = embed_lines(e, list, o, file);
-    if ((fclose(file) != 0 || (code == CLI_OK && rename(partial, o->out) != 0)) && code == CLI_OK) {
-        cli_error("embed", "cannot write %s: %s", o->out, strerror(errno));
-        code = CLI_FAILED;
-    }
-    if (code != CLI_OK)
-        remove(partial);
-    return code;
+    const int code = embed_lines(e, list, o, out.file), closed = cli_output_close("embed", &out, code == CLI_OK);
+    return code == CLI_OK ? closed : code;
 }
 
 static int embed(int argc, char **argv)

@@ -98,17 +98,6 @@ static bool take(options *o, int option, const char *value)
     return true;
 }
 
-static int write_file(const char *path, const char *text, size_t bytes)
-{
-    FILE *file = strcmp(path, "-") == 0 ? stdout : fopen(path, "wb");
-    bool good = file && fwrite(text, 1, bytes, file) == bytes;
-    if (file && file != stdout)
-        good = fclose(file) == 0 && good;
-    if (!good)
-        cli_error("inspect", "cannot write %s", path);
-    return good ? CLI_OK : CLI_FAILED;
-}
-
 /* The first token of a word, with a space in front where that is one token. */
 static int answer_id(state *s, const char *option, const char *word, int32_t *id)
 {
@@ -182,19 +171,19 @@ static int draw(state *s)
     if (o->json) {
         if (attn_inspect_json(s->m.model, s->in, s->text, &text, &bytes) != ATTN_OK)
             return cli_model_failed("inspect", "JSON", ATTN_ERR_OUT_OF_MEMORY);
-        code = write_file(o->json_path ? o->json_path : "-", text, bytes);
+        code = cli_write_all("inspect", o->json_path ? o->json_path : "-", text, bytes);
         attn_viz_free(text);
     }
     if (code == CLI_OK && o->svg) {
         if (attn_inspect_svg(s->m.model, s->in, o->layer, o->head, &text, &bytes) != ATTN_OK)
             return cli_model_failed("inspect", "SVG", ATTN_ERR_OUT_OF_MEMORY);
-        code = write_file(o->svg, text, bytes);
+        code = cli_write_all("inspect", o->svg, text, bytes);
         attn_viz_free(text);
     }
     if (code == CLI_OK && o->page) {
         if (attn_inspect_html(s->m.model, s->in, s->text, &text, &bytes) != ATTN_OK)
             return cli_model_failed("inspect", "HTML", ATTN_ERR_OUT_OF_MEMORY);
-        code = write_file(o->page, text, bytes);
+        code = cli_write_all("inspect", o->page, text, bytes);
         if (code == CLI_OK && strcmp(o->page, "-") != 0)
             fprintf(stderr, "attn inspect: %s, %.1f MB\n", o->page, (double)bytes / 1e6);
         attn_viz_free(text);
@@ -233,6 +222,12 @@ static int look(state *s)
         code = code == CLI_OK ? answer_id(s, "--other", o->other, &answers[1]) : code;
         if (code != CLI_OK)
             return code;
+    }
+    const int64_t n_looked_at = s->target ? s->n_target : s->n;
+    if (o->at == 0 || o->at > n_looked_at || o->at < -n_looked_at) {
+        cli_error("inspect", "--at is %lld; positions count from 1, the text has %lld tokens (-1 is the last)",
+                  (long long)o->at, (long long)n_looked_at);
+        return CLI_USAGE;
     }
     cli_progress progress = cli_progress_start("cutting readings", NULL);
     ATTN_ARGS_INIT(&args);

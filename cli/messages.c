@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 void cli_error(const char *command, const char *format, ...)
 {
@@ -161,4 +162,50 @@ bool cli_read_all(const char *command, const char *path, char **text, size_t *by
     *text = buffer;
     *bytes = used;
     return good;
+}
+
+bool cli_output_open(const char *command, const char *path, cli_output *out)
+{
+    struct stat there;
+    const bool standard = strcmp(path, "-") == 0, in_place = standard || (lstat(path, &there) == 0 && !S_ISREG(there.st_mode));
+    out->path = path;
+    out->partial[0] = '\0';
+    errno = ENAMETOOLONG;
+    if (in_place)
+        out->file = standard ? stdout : fopen(path, "wb");
+    else if ((size_t)snprintf(out->partial, sizeof out->partial, "%s.partial", path) < sizeof out->partial)
+        out->file = fopen(out->partial, "wb");
+    else
+        out->file = NULL;
+    if (!out->file)
+        cli_error(command, "cannot write %s: %s", path, strerror(errno));
+    return out->file != NULL;
+}
+
+int cli_output_close(const char *command, cli_output *out, bool good)
+{
+    bool written = fflush(out->file) == 0 && !ferror(out->file);
+    int reason = errno;
+    if (out->file != stdout && fclose(out->file) != 0 && written) {
+        reason = errno;
+        written = false;
+    }
+    if (good && written && out->partial[0] && rename(out->partial, out->path) != 0) {
+        reason = errno;
+        written = false;
+    }
+    if (out->partial[0] && !(good && written))
+        remove(out->partial);
+    if (good && !written)
+        cli_error(command, "cannot write %s: %s", out->path, strerror(reason));
+    return good && written ? CLI_OK : CLI_FAILED;
+}
+
+int cli_write_all(const char *command, const char *path, const char *text, size_t bytes)
+{
+    cli_output out;
+    if (!cli_output_open(command, path, &out))
+        return CLI_FAILED;
+    fwrite(text, 1, bytes, out.file); /* an error stays with the file */
+    return cli_output_close(command, &out, true);
 }

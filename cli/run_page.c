@@ -27,14 +27,10 @@ int run_page(run_state *s)
     attn_inspection_destroy(inspection);
     if (status != ATTN_OK)
         return cli_model_failed("run", "the page", status);
-    FILE *file = fopen(s->options->page, "wb");
-    bool good = file && fwrite(text, 1, bytes, file) == bytes;
-    good = file && fclose(file) == 0 && good;
+    const int code = cli_write_all("run", s->options->page, text, bytes);
     attn_viz_free(text);
-    if (!good) {
-        cli_error("run", "cannot write %s", s->options->page);
-        return CLI_FAILED;
-    }
+    if (code != CLI_OK)
+        return code;
     printf("\nAs a page, every head, with what the weights can be held against: %s\n", s->options->page);
     return CLI_OK;
 }

@@ -194,7 +194,7 @@ attn_status attn_model_tokenize(const attn_model *model, const char *text, size_
         }
         attn_encoding_destroy(encoding);
     }
-    return status == ATTN_OK ? ATTN_OK : attn_model_fail(status, "text: %s", attn_tokenizer_error());
+    return status == ATTN_OK ? ATTN_OK : attn_model_fail(status, "%s", attn_tokenizer_error());
 }
 
 attn_status attn_model_detokenize(const attn_model *model, const int32_t *ids, int64_t n_ids, uint32_t flags,

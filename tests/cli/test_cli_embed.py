@@ -193,4 +193,11 @@ def test_similar(attn):
     assert abs(table["cosines"][0][1] - near) < 1e-4 and abs(table["cosines"][0][2] - 1) < 1e-6
 
 
+def test_a_device_is_written_to_not_replaced(attn):
+    models.need(models.ENCODER)
+    assert "/dev/full: No space" in attn("embed", "-o", "/dev/full", stdin="a line\n", code=1)[1]
+    attn("embed", "-o", "/dev/null", stdin="a line\n")
+    assert not os.path.isfile("/dev/full") and not os.path.isfile("/dev/null")
+
+
 harness.run(globals())

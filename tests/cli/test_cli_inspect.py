@@ -1,6 +1,7 @@
 """attn inspect on the real model: the page, the JSON, the SVG, the table of measures, head tests, refusals."""
 import json
 import os
+import resource
 import tempfile
 import xml.dom.minidom
 
@@ -92,10 +93,29 @@ def test_refusals(attn):
     assert "--other" in attn("inspect", "--answer", "was", BRIDGE, code=2)[1]
     assert "tokens" in attn("inspect", "--answer", "incomprehensibilities", "--other", "is", BRIDGE, code=2)[1]
     assert "--pair has" in attn("inspect", "--pair", "It", BRIDGE, code=2)[1]
-    assert "at is 9" in attn("inspect", "--at", "10", BRIDGE, code=2)[1]
+    assert "--at is 10; " in attn("inspect", "--at", "10", BRIDGE, code=2)[1]
+    assert "--at is 0; " in attn("inspect", "--at", "0", BRIDGE, code=2)[1]
+    assert "--at is -7; " in attn("inspect", "--at", "-7", BRIDGE, code=2)[1]
     assert "layer 30 of 30" in attn("inspect", "--layer", "30", BRIDGE, code=2)[1]
     assert "empty" in attn("inspect", "", code=2)[1]
     assert "cannot write" in attn("inspect", "--no-measures", "-o", "/nowhere/x.html", BRIDGE, code=1)[1]
+
+
+def test_a_page_is_written_whole_or_not_at_all(attn):
+    models.need(models.DECODER)
+    page = os.path.join(WORK, "limited.html")
+    with open(page, "w") as file:
+        file.write("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20000, before[1]))  # inherited by attn
+    try:
+        said = attn("inspect", "--no-measures", "-o", page, BRIDGE, code=1)[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "limited.html: File too large" in said, said
+    assert open(page).read() == "old" and not os.path.exists(page + ".partial")
+    assert "/dev/full: No space" in attn("inspect", "--no-measures", "-o", "/dev/full", BRIDGE, code=1)[1]
+    assert not os.path.isfile("/dev/full")
 
 
 harness.run(globals())

@@ -38,6 +38,10 @@ static void print_result(const cli_term *term, const outcome *o)
     cli_title(term, "%s: %s", o->experiment->name, o->experiment->title);
     cli_paragraph(term, 2, o->experiment->claim);
     putchar('\n');
+    if (r->skipped[0]) {
+        printf("  skipped: %s\n", r->skipped);
+        return;
+    }
     for (int c = 0; c < r->n_columns; c++)
         printf("  %*s", width_of(r->columns[c]), r->columns[c]);
     putchar('\n');
@@ -90,6 +94,12 @@ static void html_result(FILE *to, const outcome *o)
     html_text(to, o->experiment->title);
     fprintf(to, "</h2>\n<p class=\"claim\">The lessons: ");
     html_text(to, o->experiment->claim);
+    if (r->skipped[0]) {
+        fprintf(to, "</p>\n<p>Skipped: ");
+        html_text(to, r->skipped);
+        fprintf(to, "</p></section>\n");
+        return;
+    }
     fprintf(to, "</p>\n<figure>%.*s</figure>\n<ul>\n", (int)o->svg_bytes, o->svg);
     for (int i = 0; i < r->n_checks; i++) {
         fprintf(to, "<li class=\"%s\"><b>%s</b> ", r->checks[i].holds ? "seen" : "unseen",
@@ -153,6 +163,9 @@ static json_t *number(double x)
 static json_t *json_of(const outcome *o)
 {
     const lab_result *r = &o->result;
+    if (r->skipped[0])
+        return json_pack("{s:s, s:s, s:s, s:s}", "name", o->experiment->name, "title", o->experiment->title, "claim",
+                         o->experiment->claim, "skipped", r->skipped);
     json_t *columns = json_array(), *rows = json_array(), *checks = json_array();
     for (int c = 0; c < r->n_columns; c++)
         json_array_append_new(columns, json_string(r->columns[c]));
@@ -185,6 +198,8 @@ static bool write_files(const char *folder, const outcome *outcomes, int n, bool
         return false;
     }
     for (int i = 0; i < n; i++) {
+        if (outcomes[i].result.skipped[0])
+            continue;
         FILE *to = create(folder, outcomes[i].experiment->name, ".svg", path, sizeof path);
         if (!to)
             return false;
@@ -217,6 +232,8 @@ static bool run_one(const lab_experiment *e, bool quick, outcome *o)
         cli_error("lab", "%s: %s", e->name, o->result.error);
         return false;
     }
+    if (o->result.skipped[0])
+        return true;
     FILE *to = open_memstream(&o->svg, &o->svg_bytes);
     if (to) {
         lab_draw(to, e->title, &o->result);
@@ -259,7 +276,7 @@ static int run_list(const lab_experiment *from, int n, bool all, bool quick, boo
         good = cli_print_json(json_all(outcomes, n, quick), 12) == CLI_OK;
     good = good && (!folder || write_files(folder, outcomes, n, all, quick));
     if (good && folder && !as_json)
-        printf("\n  written to %s: %sresults.json and %d figure%s\n", folder, all ? "index.html, " : "", n, n == 1 ? "" : "s");
+        printf("\n  written to %s: %sresults.json and the figures\n", folder, all ? "index.html, " : "");
     for (int i = 0; outcomes && i < n; i++)
         free(outcomes[i].svg);
     free(outcomes);
@@ -314,6 +331,7 @@ const cli_command cli_lab = {
     "  counts    parameters, comparisons, and which parts exchange information\n"
     "  cost      time and memory against length, fused and n x n\n"
     "  serial    time of a training token, recurrent network and attention\n"
+    "  bridge    what \"it\" reads in a sentence, on SmolLM2-135M; skipped where that is not here\n"
     "\n"
     "  --quick      smaller sizes, fewer repetitions: seconds instead of minutes\n"
     "  --json       everything as one JSON object\n"

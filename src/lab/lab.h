@@ -27,6 +27,7 @@ typedef struct lab_result {
     const char *y_label;
     lab_check checks[LAB_CHECKS];
     char finding[3000];
+    char skipped[200];                /* what it needs and is not here; "": it was done */
     char error[300];                  /* why it could not be done; "" */
 } lab_result;
 
@@ -80,5 +81,6 @@ void lab_change(lab *l);
 void lab_counts(lab *l);
 void lab_cost(lab *l);
 void lab_serial(lab *l);
+void lab_bridge(lab *l);
 
 #endif

@@ -28,6 +28,9 @@ const lab_experiment lab_experiments[] = {
      "Comparing every pair costs a square of the length.", lab_cost},
     {"serial", "Time of a training token: recurrent and attention",
      "A recurrent network has to compute one position after another; attention has no such chain.", lab_serial},
+    {"bridge", "What \"it\" reads in the running sentence",
+     "Predicting what follows \"The bridge was closed because it\" takes what stands at \"bridge\"; attention can fetch it.",
+     lab_bridge},
     {NULL, NULL, NULL, NULL}};
 
 void *lab_new(lab *l, size_t bytes)

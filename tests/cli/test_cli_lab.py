@@ -7,8 +7,11 @@ import tempfile
 import xml.dom.minidom
 
 import harness
+import models
 
 NAMES = ["scaling", "path", "at-once", "order", "change", "counts", "cost", "serial"]
+if os.path.exists(models.DECODER):
+    NAMES.append("bridge")
 ALL = {}
 
 
@@ -102,10 +105,27 @@ def test_cost_and_serial(attn):
         assert all(value > 0 for value in row)
 
 
+def test_bridge(attn):
+    models.need(models.DECODER)
+    e = experiment(attn, "bridge")
+    assert len(e["rows"]) == 6 and abs(e["rows"][1][1] - 0.77) < 0.005
+    assert abs(sum(row[1] for row in e["rows"]) - 1) < 1e-5 and abs(sum(row[2] for row in e["rows"]) - 1) < 1e-5
+    assert holds(e, "weight 0.77") and not holds(e, "heads in general do")
+
+
+def test_bridge_is_skipped_without_the_model(attn):
+    with tempfile.TemporaryDirectory() as folder:
+        nowhere = {"XDG_CACHE_HOME": folder}
+        out = attn("lab", "bridge", "-o", os.path.join(folder, "report"), env=nowhere)[0]
+        assert "skipped: the model SmolLM2-135M" in out and os.listdir(os.path.join(folder, "report")) == ["results.json"]
+        e = json.loads(attn("lab", "bridge", "--json", env=nowhere)[0])["experiments"][0]
+        assert e["skipped"] and "rows" not in e
+
+
 def test_report(attn):
     run = everything(attn)
     assert sorted(run["files"]) == sorted([n + ".svg" for n in NAMES] + ["index.html", "results.json"])
-    assert [e["name"] for e in run["results"]["experiments"]] == NAMES
+    assert [e["name"] for e in run["results"]["experiments"] if "skipped" not in e] == NAMES
     page = run["files"]["index.html"]
     assert not re.search(r"(src|href)=\"(?!#)|url\(|@import|<script", page), "the page reaches outside itself"
     for name in NAMES:

@@ -72,9 +72,9 @@ class Layers:
     """One context of layers; arrays in, arrays out."""
 
     def __init__(self):
-        library = model_library._library
+        library = model_binding._library
         if library is None or not hasattr(library, "attn_layers_create"):
-            raise model_library.Skipped("libattn_model is not built")
+            raise model_binding.Skipped("libattn_model is not built")
         self.library, self.handle = library, c_void_p()
         library.attn_layers_error.restype, library.attn_layers_error.argtypes = c_char_p, [c_void_p]
         library.attn_layers_create.restype = c_int

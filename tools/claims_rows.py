@@ -17,7 +17,8 @@ ROWS = [
     ("A, opening", "A recurrent network loses a far dependency, a step at a time", "attn lab path",
      "{lab path: Elman network's gradient falls}", LAB + "path"),
     ("A, opening", "An LSTM's gates slow that down and do not end it", "attn lab path",
-     "falls: {lab path: so does the LSTM}; slower: {lab path: usual initial weights}", LAB + "path"),
+     "falls: {lab path: so does the LSTM}; slower: {lab path: even the usual LSTM}; falls with an open forget gate: "
+     "{lab path: to a tenth}", LAB + "path"),
     ("A, opening", "A recurrent network has to work through its sequence in turn", "attn lab serial",
      "a second thread does not help: timed by the command", ""),
     ("A, opening", "Self-attention reads every position directly; 1 and 50 are one comparison apart", "attn explain paths",

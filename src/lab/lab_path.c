@@ -112,18 +112,24 @@ void lab_path(lab *l)
         factor[c] = pow(row[c] / near[c], 1 / steps);
     const double power = log(row[4] / near[4]) / log(row[0] / near[0]);
     lab_expect(l, factor[1] < 0.9, "the Elman network's gradient falls by a constant factor a step");
-    lab_expect(l, factor[2] < 0.9 && factor[3] < 1, "so does the LSTM's");
-    lab_expect(l, factor[3] > factor[1], "with a forget gate that starts open the LSTM's falls more slowly than the Elman network's");
-    lab_expect(l, factor[2] > factor[1], "with its usual initial weights, too");
+    lab_expect(l, factor[2] < 0.9, "so does the LSTM's with its usual initial weights");
+    lab_expect(l, factor[3] > factor[1],
+               "with a forget gate that starts open the LSTM's falls more slowly than the Elman network's");
+    lab_expect(l, factor[2] > factor[1], "even the usual LSTM's falls more slowly than the Elman network's");
+    lab_expect(l, row[3] < near[3] / 10, "with the open forget gate it still fades to a tenth");
     lab_expect(l, row[4] > 1e3 * row[1] && power > -2, "attention's falls no faster than a power of n, far slower");
     lab_expect(l, row[4] > 0.5 * near[4], "attention's does not depend on the distance");
     lab_say(l, "From n = %.0f to n = %.0f the norm falls from %.3g to %.3g in the Elman network (a factor %.3f a step), from %.3g "
             "to %.3g in the LSTM (%.3f), from %.3g to %.3g in an LSTM whose forget bias is 3 (%.3f), and from %.3g to %.3g in "
             "causal attention, about n^%.2f. ", near[0], row[0], near[1], row[1], factor[1], near[2], row[2], factor[2], near[3],
             row[3], factor[3], near[4], row[4], power);
-    lab_say(l, "So the recurrent gradients vanish with distance and attention's does not; whether the LSTM is slower than "
-            "the plain network depends on its forget gate, here %s with the usual initial weights. That the path has length 1 does "
-            "not make the gradient constant: an untrained head spreads its weight over all n positions, and each gets about 1/n "
-            "of it. Weights are untrained (uniform, width %d, %d seeds); a trained head can put its weight where it is needed, "
-            "and that is not measured here.", factor[2] > factor[1] ? "it is slower" : "it is not slower", D, seeds);
+    lab_say(l, "So the gradients of the Elman network and of the usual LSTM vanish with distance and attention's falls only as a "
+            "power of it; whether the LSTM is slower than the plain network depends on its forget gate, here %s with the usual "
+            "initial weights. That the path has length 1 does not make the gradient constant: an untrained head spreads its weight "
+            "over all n positions, and each gets about 1/n of it. Weights are untrained (uniform, width %d, %d seeds); a trained "
+            "head can put its weight where it is needed, and that is not measured here. Where the forget gate starts open the "
+            "untrained LSTM %s: besides the cell's own path, whose factor is the gate, the gradient runs through the gates, and "
+            "the cell's growing sums probably make that path strong (not measured apart).",
+            factor[2] > factor[1] ? "it is slower" : "it is not slower", D, seeds,
+            row[3] < near[3] / 10 ? "fades, too" : "hardly fades at these lengths");
 }

@@ -190,13 +190,20 @@ static json_t *json_all(const outcome *outcomes, int n, bool quick)
                      "experiments", list);
 }
 
-static bool write_files(const char *folder, const outcome *outcomes, int n, bool all, bool quick)
+/* Before the experiments, which may take minutes. */
+static bool make_folder(const char *folder)
 {
-    char path[4096];
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+    struct stat there;
+    if (mkdir(folder, 0777) != 0 && (errno != EEXIST || stat(folder, &there) != 0 || !S_ISDIR(there.st_mode))) {
         cli_error("lab", "cannot make the folder %s: %s", folder, strerror(errno));
         return false;
     }
+    return true;
+}
+
+static bool write_files(const char *folder, const outcome *outcomes, int n, bool all, bool quick)
+{
+    char path[4096];
     for (int i = 0; i < n; i++) {
         if (outcomes[i].result.skipped[0])
             continue;
@@ -259,6 +266,8 @@ static int unknown(const char *name)
 static int run_list(const lab_experiment *from, int n, bool all, bool quick, bool as_json, const char *folder)
 {
     const cli_term term = cli_term_of(stdout);
+    if (folder && !make_folder(folder))
+        return CLI_FAILED;
     outcome *outcomes = calloc((size_t)n, sizeof *outcomes);
     bool good = outcomes != NULL;
     if (!good)

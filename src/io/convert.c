@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "io/io_error.h"
 #include "io/json.h"
@@ -213,7 +214,7 @@ static bool is_gguf(const char *path)
 }
 
 /* Makes the folder, and sees to it that it is not the one that the model lies in. */
-static attn_status make_folder(const attn_convert_job *job)
+static attn_status make_folder(const attn_convert_job *job, bool *made)
 {
     struct stat own, wanted;
     char *from = folder_of(job->path);
@@ -221,7 +222,8 @@ static attn_status make_folder(const attn_convert_job *job)
         return attn_io_no_memory(job->error, job->error_size, job->path);
     bool known = !stat(from, &own);
     free(from);
-    if (mkdir(job->folder, 0777) && errno != EEXIST)
+    *made = mkdir(job->folder, 0777) == 0;
+    if (!*made && errno != EEXIST)
         return attn_io_fail(job->error, job->error_size, ATTN_ERR_IO, "%s: %s", job->folder,
                             strerror(errno));
     if (stat(job->folder, &wanted) || !S_ISDIR(wanted.st_mode))
@@ -249,7 +251,8 @@ attn_status attn_convert(const char *path, const char *folder, const attn_conver
                             attn_st_dtype_name(options->dtype));
     if (stat(path, &info))
         return attn_io_fail(error, error_size, ATTN_ERR_IO, "%s: %s", path, strerror(errno));
-    attn_status status = make_folder(&job);
+    bool made = false;
+    attn_status status = make_folder(&job, &made);
     if (status == ATTN_OK && is_gguf(path)) {
         attn_gguf *gguf;
         status = attn_gguf_open(path, &gguf, error, error_size);
@@ -262,5 +265,7 @@ attn_status attn_convert(const char *path, const char *folder, const attn_conver
     }
     if (report && status == ATTN_OK)
         *report = job.report;
+    if (status != ATTN_OK && made)
+        rmdir(job.folder); /* where nothing was written into it */
     return status;
 }

@@ -69,6 +69,9 @@ def test_refusals(attn, parent):
     assert "/nowhere" in attn("convert", source, "/nowhere/deep/out", code=1)[1]
     size = os.path.getsize(os.path.join(source, "model.safetensors"))
     assert attn("convert", source, source, code=1)[1]
+    broken, new = os.path.join(parent, "broken.safetensors"), os.path.join(parent, "never")
+    open(broken, "wb").close()
+    assert "header length" in attn("convert", broken, new, code=1)[1] and not os.path.exists(new)
     assert os.path.getsize(os.path.join(source, "model.safetensors")) == size
 
 

@@ -391,6 +391,18 @@ static void settings_from(train_run *run, const json_t *state)
         run->validation = NAN;
 }
 
+static bool settings_are_ours(const train_settings *s, const json_t *state)
+{
+    for (int64_t i = 0; i < s->n_texts; i++)
+        if (!s->texts[i])
+            return false;
+    for (int64_t i = 0; i < s->n_validation; i++)
+        if (!s->validation[i])
+            return false;
+    return s->batch >= 1 && s->accumulate >= 1 && s->accumulate <= 1 << 16 && s->length >= 1 && s->schedule.steps >= 1 &&
+           s->schedule.warmup >= 0 && s->eval_batches >= 1 && whole_of(state, "log_bytes") >= 0;
+}
+
 static bool resume_trainer(train_run *run, json_t **state)
 {
     char *path = train_path(&run->s, "checkpoint.safetensors");
@@ -402,8 +414,8 @@ static bool resume_trainer(train_run *run, json_t **state)
     }
     *state = json_loads(attn_trainer_user_data(run->trainer), JSON_REJECT_DUPLICATES, NULL);
     settings_from(run, *state);
-    if (run->s.batch < 1 || run->s.accumulate < 1 || run->s.length < 1) {
-        cli_error("train", "the checkpoint was not written by attn train");
+    if (!settings_are_ours(&run->s, *state)) {
+        cli_error("train", "the checkpoint in %s was not written by attn train", run->s.folder);
         return false;
     }
     run->info.struct_size = sizeof run->info;

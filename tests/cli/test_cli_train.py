@@ -109,6 +109,24 @@ class Train(unittest.TestCase):
         self.assertEqual(attn("--resume", "-o", self.at("m"), "--steps", "7").returncode, 0)
         self.assertEqual([json.loads(line)["step"] for line in read(log).splitlines()], [7])
 
+    def test_settings_in_a_checkpoint_that_cannot_be_are_refused(self):
+        self.assertEqual(attn(*self.train("m", 2)).returncode, 0)
+        path = os.path.join(self.at("m"), "checkpoint.safetensors")
+        whole = read(path)
+        end = 8 + int.from_bytes(whole[:8], "little")
+        for key, value in (("texts", [1]), ("log_bytes", -5), ("steps", -1), ("accumulate", 1 << 40), ("batch", "2")):
+            header = json.loads(whole[8:end])
+            settings = json.loads(header["__metadata__"]["attn_train_user_data"])
+            settings[key] = value
+            header["__metadata__"]["attn_train_user_data"] = json.dumps(settings)
+            text = json.dumps(header).encode()
+            text += b" " * (-len(text) % 8)
+            with open(path, "wb") as file:
+                file.write(len(text).to_bytes(8, "little") + text + whole[end:])
+            done = attn("--resume", "-o", self.at("m"))
+            self.assertEqual(done.returncode, 1, key)
+            self.assertIn("not written by attn train", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -600,13 +600,14 @@ static int train(int argc, char **argv)
 
 const cli_command cli_train = {
     "train", "train a small model on your own text",
+    "attn train - learns a vocabulary and a model from texts\n\n"
     "usage: attn train TEXT... -o DIR [OPTIONS]\n"
     "       attn train --resume -o DIR [--steps N] [--threads N]\n"
     "\n"
     "Learns a vocabulary from the texts, trains a model, and leaves DIR as a model that `attn run --model\n"
     "DIR`, `attn generate --model DIR` and Hugging Face Transformers load. Ctrl-C saves and stops.\n"
     "\n"
-    "  -o DIR              where everything goes\n"
+    "  -o DIR              where everything goes; log.jsonl there has every figure, for programs\n"
     "  --preset NAME       nano (4 layers, width 128; default), small (6, 384), base (12, 768)\n"
     "  --arch NAME         gpt2 (default), llama, bert (masked words), encdec (lines \"source<TAB>target\")\n"
     "  --layers, --heads, --kv-heads, --width, --ff, --context N   explicit sizes\n"

@@ -19,7 +19,8 @@ def test_help(attn):
 def test_every_command_has_a_page_with_an_example(attn):
     for name in commands(attn):
         out, err = attn(name, "--help")
-        assert err == "" and out.startswith("attn %s" % name) and "example" in out and "--json" in out, name
+        assert err == "" and out.startswith("attn %s" % name) and "example" in out, name
+        assert "--json" in out or "log.jsonl" in out, name  # training writes its log for programs as it goes
         assert max(len(line) for line in out.splitlines()) <= 100, name
 
 

@@ -1,4 +1,5 @@
 #include "core/context.h"
+#include "core/args.h"
 #include "core/cpu.h"
 #include "core/pool.h"
 
@@ -131,21 +132,9 @@ static void pool_parallel_for(void *user, int64_t n, void (*body)(void *arg, int
 
 attn_status attn_args_copy(attn_ctx *ctx, void *ours, size_t size, const void *theirs, const char *name)
 {
-    if (!theirs)
-        return attn_fail(ctx, ATTN_ERR_INVALID_ARGUMENT, "%s is NULL", name);
-    size_t given;
-    memcpy(&given, theirs, sizeof given);
-    if (given < sizeof given)
-        return attn_fail(ctx, ATTN_ERR_INVALID_ARGUMENT, "%s.struct_size is %zu: use ATTN_ARGS_INIT", name, given);
-    const unsigned char *bytes = theirs;
-    for (size_t n = size; n < given; n++)
-        if (bytes[n])
-            return attn_fail(ctx, ATTN_ERR_UNSUPPORTED, "%s.struct_size is %zu, this library knows %zu bytes and byte %zu is set",
-                             name, given, size, n);
-    memset(ours, 0, size);
-    memcpy(ours, theirs, given < size ? given : size);
-    memcpy(ours, &size, sizeof size);
-    return ATTN_OK;
+    char text[ATTN_ARGS_TEXT_BYTES];
+    const attn_status status = attn_args_read(ours, size, theirs, name, text);
+    return status == ATTN_OK ? ATTN_OK : attn_fail(ctx, status, "%s", text);
 }
 
 attn_status attn_ctx_create(const attn_ctx_options *options, attn_ctx **ctx)

@@ -1,5 +1,6 @@
 /* layers_context.c - contexts of layers: creation, errors, scratch memory, the checks that all layers share. */
 #include "layers/layers_context.h"
+#include "core/args.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,18 +190,9 @@ void attn_layers_release(attn_layers *layers, attn_arena_mark mark)
 
 attn_status attn_layers_args(attn_layers *layers, void *ours, size_t size, const void *theirs, const char *name)
 {
-    ATTN_LAYERS_REQUIRE(layers, theirs, "%s is NULL", name);
-    size_t given;
-    memcpy(&given, theirs, sizeof given);
-    ATTN_LAYERS_REQUIRE(layers, given >= sizeof given, "%s.struct_size is %zu: set it with ATTN_ARGS_INIT", name, given);
-    for (size_t i = size; i < given; i++)
-        if (((const unsigned char *)theirs)[i])
-            return attn_layers_fail(layers, ATTN_ERR_UNSUPPORTED,
-                                    "%s has a field at byte %zu that this version does not know", name, i);
-    memset(ours, 0, size);
-    memcpy(ours, theirs, given < size ? given : size);
-    memcpy(ours, &size, sizeof size);
-    return ATTN_OK;
+    char text[ATTN_ARGS_TEXT_BYTES];
+    const attn_status status = attn_args_read(ours, size, theirs, name, text);
+    return status == ATTN_OK ? ATTN_OK : attn_layers_fail(layers, status, "%s", text);
 }
 
 attn_status attn_layers_dtype(attn_layers *layers, int32_t dtype)

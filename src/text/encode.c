@@ -1,6 +1,7 @@
 /* encode.c - text to tokens: the stages in order, and the memory they work in. */
 #include <stdio.h>
 
+#include "core/args.h"
 #include "text/tokenizer_impl.h"
 
 /* ---- Scratch memory ---- */
@@ -177,13 +178,10 @@ static attn_status read_options(const attn_encode_options *given, attn_encode_op
 {
     memset(options, 0, sizeof *options);
     if (given) {
-        size_t size = given->struct_size;
-        if (size < sizeof(size_t))
-            return attn_text_fail(ATTN_ERR_INVALID_ARGUMENT, "options.struct_size is %zu", size);
-        for (size_t i = sizeof *options; i < size; i++)
-            if (((const char *)given)[i])
-                return attn_text_fail(ATTN_ERR_UNSUPPORTED, "options.struct_size is %zu: unknown fields are set", size);
-        memcpy(options, given, size < sizeof *options ? size : sizeof *options);
+        char text[ATTN_ARGS_TEXT_BYTES];
+        const attn_status status = attn_args_read(options, sizeof *options, given, "options", text);
+        if (status != ATTN_OK)
+            return attn_text_fail(status, "%s", text);
     }
     const uint32_t known = ATTN_ENCODE_NO_SPECIAL | ATTN_ENCODE_SPECIALS_AS_TEXT | ATTN_ENCODE_REPLACE_INVALID |
                            ATTN_ENCODE_TRUNCATE_LEFT;

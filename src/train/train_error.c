@@ -3,8 +3,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include "attn/train.h"
+#include "core/args.h"
 
 static _Thread_local char last_error[ATTN_TRAIN_ERROR_BYTES];
 
@@ -39,18 +39,7 @@ attn_status attn_train_no_memory(void)
 
 attn_status attn_train_args(void *ours, size_t size, const void *theirs, const char *name)
 {
-    size_t given;
-    memset(ours, 0, size);
-    if (!theirs)
-        return attn_train_fail(ATTN_ERR_INVALID_ARGUMENT, "%s is NULL", name);
-    memcpy(&given, theirs, sizeof given);
-    if (given < sizeof given || given > 1 << 16)
-        return attn_train_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.struct_size is %zu", name, given);
-    for (size_t i = size; i < given; i++)
-        if (((const unsigned char *)theirs)[i])
-            return attn_train_fail(ATTN_ERR_UNSUPPORTED,
-                                   "%s.struct_size is %zu: field at byte %zu is not known here",
-                                   name, given, i);
-    memcpy(ours, theirs, given < size ? given : size);
-    return ATTN_OK;
+    char text[ATTN_ARGS_TEXT_BYTES];
+    const attn_status status = attn_args_read(ours, size, theirs, name, text);
+    return status == ATTN_OK ? ATTN_OK : attn_train_fail(status, "%s", text);
 }

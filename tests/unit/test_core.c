@@ -90,6 +90,9 @@ static void versioned_structs(void **state)
     newer.later = 1;
     assert_int_equal(attn_ctx_create(&newer.options, &ctx), ATTN_ERR_UNSUPPORTED);
     assert_null(ctx);
+    size_t garbage = SIZE_MAX; /* a struct that nobody initialised: nothing behind it is read */
+    assert_int_equal(attn_ctx_create((const attn_ctx_options *)(const void *)&garbage, &ctx), ATTN_ERR_INVALID_ARGUMENT);
+    assert_null(ctx);
     size_t older = sizeof older;
     assert_int_equal(attn_ctx_create((const attn_ctx_options *)(const void *)&older, &ctx), ATTN_OK);
     attn_ctx_destroy(ctx);

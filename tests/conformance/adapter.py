@@ -294,6 +294,10 @@ OPERATORS = {"Attention": onnx_attention, "RotaryEmbedding": onnx_rotary, "sdpa"
 
 def run(op, attrs, inputs, dtypes):
     """See the module's text."""
+    if op in ("model_forward", "model_generate"):
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models"))
+        import hf_models
+        return hf_models.run(op, attrs, inputs, dtypes)
     if op not in OPERATORS:
         raise NotImplementedError(op)
     if not math.isfinite(attrs.get("scale") or 0.0):

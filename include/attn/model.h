@@ -307,6 +307,11 @@ typedef struct attn_forward_args {
     void *progress_user;
     float *final_residual;          /* [batch, n_tokens, d_model]: the stream behind the last layer, before the final norm;
                                        NULL: not wanted */
+    const float *embeddings;        /* [batch, n_tokens, d_model]: what enters in place of the tokens' embeddings (scaled, where
+                                       the family scales them; positions and types are still added); tokens is then not read.
+                                       NULL: tokens. A torch_transformer model takes nothing else */
+    const float *pixels;            /* [batch, channels, height, width]: the images of a vision model; n_tokens is then
+                                       1 + patches, tokens and keep are NULL, and logits those of the class token */
 } attn_forward_args;
 
 /** Runs tokens through the model behind what the session already holds, and appends them to it.

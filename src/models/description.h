@@ -29,12 +29,10 @@ typedef struct attn_rope_desc {
     int64_t rotary_dim;
     bool interleaved;
     double base;
-    double local_base; /* of windowed layers; 0: base */
-    int32_t scaling;   /* ATTN_ROPE_PLAIN, ... */
+    int32_t scaling; /* ATTN_ROPE_PLAIN, ... */
     double factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor;
     int64_t original_length;
-    bool no_truncate;  /* YaRN: correction dims are not rounded */
-    bool local_unscaled; /* windowed layers rotate without scaling */
+    bool no_truncate; /* YaRN: correction dims are not rounded */
 } attn_rope_desc;
 
 #define ATTN_MAX_STOP_IDS 8
@@ -46,19 +44,25 @@ typedef struct attn_description {
     int64_t d_model, d_ff, n_heads, n_kv_heads, head_dim;
     int64_t vocab_size, context_length;
     int64_t n_types;        /* token types; 0: none */
+    bool no_tokens;         /* there is no embedding: callers give rows, or images */
+    int64_t patch_size, image_size, n_channels; /* of a vision model, whose logits are those of its first row */
 
     attn_norm_options norm;
     enum attn_norm_place place;
     bool post_norm_first; /* Gemma 1: what the names call the norm behind attention is norm2 */
+    bool plain_norms;     /* norms have no parameters in the file */
+    bool no_final_norm;
 
     enum attn_position_kind position;
     int64_t position_offset; /* LEARNED: position 0 is this row */
     int64_t position_rows;
-    attn_rope_desc rope;
+    attn_rope_desc rope, local_rope; /* local_rope: of windowed layers, where has_local_rope */
+    bool has_local_rope;
     int64_t relative_buckets, relative_max_distance;
 
     double scale;           /* of scores; 0: 1/sqrt(head_dim) */
     bool scale_given;
+    bool scale_by_layer;    /* layer l divides its scores by l + 1, too (GPT-2's scale_attn_by_inverse_layer_idx) */
     double softcap, final_softcap;
     int64_t window;         /* keys that a windowed layer sees, its own included; 0: none */
     bool window_two_sided;  /* |i - j| <= window instead (ModernBERT) */
@@ -67,6 +71,7 @@ typedef struct attn_description {
 
     attn_mlp_options mlp;
 
+    int64_t embedding_dim;  /* columns of the embedding, where a matrix leads from it to d_model and back; 0: d_model */
     double embedding_scale; /* 0: 1 */
     double logit_scale;     /* 0: 1 (T5 tied: d_model^-0.5) */
     bool tied;              /* the head is the embedding */
@@ -78,6 +83,12 @@ typedef struct attn_description {
     int32_t n_stop_ids;
     int32_t bos_id, pad_id, decoder_start_id; /* -1: none */
 } attn_description;
+
+/* Columns of the embedding and of the head. */
+static inline int64_t attn_embedding_dim(const attn_description *d)
+{
+    return d->embedding_dim ? d->embedding_dim : d->d_model;
+}
 
 /* One stack of blocks. */
 typedef struct attn_stack_weights {
@@ -93,6 +104,9 @@ typedef struct attn_weights {
     float *positions;       /* [position_rows, d_model] */
     float *types;           /* [n_types, d_model] */
     attn_norm embedding_norm;
+    attn_linear project_in, project_out; /* where the description has embedding_dim */
+    attn_linear patches;    /* [d_model, channels * patch * patch] */
+    float *class_token;     /* [d_model] */
     attn_stack_weights stack, encoder; /* encoder: of an encoder-decoder */
     attn_linear transform;  /* masked-LM head */
     attn_norm transform_norm;

@@ -10,7 +10,7 @@
 static const attn_family *const families[] = {
     &attn_family_llama, &attn_family_gpt2,     &attn_family_bert,    &attn_family_distilbert, &attn_family_gemma,
     &attn_family_opt,   &attn_family_gpt_neox, &attn_family_gpt_oss, &attn_family_t5,
-    &attn_family_modernbert};
+    &attn_family_modernbert, &attn_family_torch, &attn_family_vit};
 
 static bool listed(const char *const *list, const char *name)
 {
@@ -75,7 +75,7 @@ const char *attn_family_prefix(const attn_model_source *source, const attn_famil
         prefix = *p;
         for (const attn_weight_name *n = family->names; n->name; n++) {
             snprintf(name, sizeof name, "%s%s%s", prefix, n->name, n->flags & ATTN_NAME_BARE ? "" : ".weight");
-            if (n->slot == ATTN_SLOT_EMBEDDING && attn_source_find(source, name, &t))
+            if ((n->slot == ATTN_SLOT_EMBEDDING || n->slot == ATTN_SLOT_CLASS_TOKEN) && attn_source_find(source, name, &t))
                 return prefix;
         }
     }
@@ -96,7 +96,7 @@ attn_status attn_family_complete(const attn_model_source *source, const attn_fam
         return attn_io_fail(error, error_size, ATTN_ERR_UNSUPPORTED, "%s is not served as safetensors", d->family);
     if (source->gguf && !names_of(source, family))
         return attn_io_fail(error, error_size, ATTN_ERR_UNSUPPORTED, "%s is not served as GGUF", d->family);
-    if (!d->vocab_size) {
+    if (!d->vocab_size && !d->no_tokens) {
         if (!attn_family_find(source, family, ATTN_SLOT_EMBEDDING, &t))
             return attn_io_fail(error, error_size, ATTN_ERR_FORMAT, "the embedding tensor is missing");
         d->vocab_size = t.shape[0];
@@ -106,7 +106,7 @@ attn_status attn_family_complete(const attn_model_source *source, const attn_fam
     else if (d->has_logits && !d->tied && !attn_family_find(source, family, ATTN_SLOT_HEAD, &t))
         return attn_io_fail(error, error_size, ATTN_ERR_FORMAT,
                             "config.json: tie_word_embeddings is false, but the tensor of the head is missing");
-    if (d->n_heads > 65536 || d->head_dim > 65536 || d->d_model < 1 || d->vocab_size < 1 || d->d_ff < 1)
+    if (d->n_heads > 65536 || d->head_dim > 65536 || d->d_model < 1 || (d->vocab_size < 1 && !d->no_tokens) || d->d_ff < 1)
         return attn_io_fail(error, error_size, ATTN_ERR_FORMAT, "sizes of the model are out of range");
     if (d->mlp.n_experts && (d->mlp.experts_per_token < 1 || d->mlp.experts_per_token > d->mlp.n_experts ||
                              d->mlp.experts_per_token > 64))

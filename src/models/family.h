@@ -12,6 +12,10 @@ enum attn_slot { /* where a tensor goes; linear layers and norms bring their bia
     ATTN_SLOT_POSITIONS,
     ATTN_SLOT_TYPES,
     ATTN_SLOT_EMBEDDING_NORM,
+    ATTN_SLOT_PROJECT_IN,
+    ATTN_SLOT_PROJECT_OUT,
+    ATTN_SLOT_PATCHES,
+    ATTN_SLOT_CLASS_TOKEN,
     ATTN_SLOT_FINAL_NORM,
     ATTN_SLOT_HEAD,
     ATTN_SLOT_HEAD_BIAS,
@@ -38,6 +42,7 @@ enum attn_slot { /* where a tensor goes; linear layers and norms bring their bia
     ATTN_SLOT_CROSS_K,
     ATTN_SLOT_CROSS_V,
     ATTN_SLOT_CROSS_O,
+    ATTN_SLOT_CROSS_QKV,
     ATTN_SLOT_GATE,
     ATTN_SLOT_UP,
     ATTN_SLOT_GATE_UP, /* rows of gate, then up */
@@ -51,7 +56,8 @@ enum { /* attn_weight_name.flags */
     ATTN_NAME_OPTIONAL = 1,
     ATTN_NAME_TRANSPOSED = 2, /* stored [in, out] (GPT-2's Conv1D) */
     ATTN_NAME_BARE = 4,       /* the name is complete: no ".weight" is added */
-    ATTN_NAME_ENCODER = 8     /* of the encoder in an encoder-decoder */
+    ATTN_NAME_ENCODER = 8,    /* of the encoder in an encoder-decoder */
+    ATTN_NAME_UNDERSCORE = 16 /* "_weight" and "_bias" are added instead of ".weight" and ".bias" (PyTorch's in_proj) */
 };
 
 typedef struct attn_weight_name {
@@ -120,12 +126,18 @@ void attn_config_fail(attn_config *c, attn_status status, const char *format, ..
 
 /* Sizes that every decoder's configuration has: layers, widths, heads, vocabulary, context; sets kind and logits. */
 void attn_config_decoder_sizes(attn_config *c, attn_description *d);
-/* RoPE with its scaling: rope_parameters or rope_theta and rope_scaling; GGUF rope.*. */
-void attn_config_rope(attn_config *c, attn_description *d);
+/* RoPE with its scaling: rope_parameters (one set, or one for each layer type) or rope_theta and rope_scaling; GGUF
+ * rope.*. partial: the share of each head that rotates where the file says nothing; 0: the family always rotates all. */
+void attn_config_rope(attn_config *c, attn_description *d, double partial);
 /* hidden_act and its kin. */
 int32_t attn_config_act(attn_config *c, const char *names, const char *fallback);
 /* layer_types, or a window on every n-th layer. */
 void attn_config_layer_types(attn_config *c, attn_description *d);
+/* Where layer_types has not said it: windows from layer `first` on, but not where (layer + phase) is a multiple of every
+ * (0: no such layer). */
+void attn_config_windowed(attn_config *c, attn_description *d, int64_t first, int64_t every, int64_t phase);
+/* UNSUPPORTED where this switch is on. */
+void attn_config_refuse(attn_config *c, const char *name);
 /* bos, eos, pad ids. */
 void attn_config_ids(attn_config *c, attn_description *d);
 
@@ -139,5 +151,7 @@ extern const attn_family attn_family_gpt_oss;
 extern const attn_family attn_family_modernbert;
 extern const attn_family attn_family_opt;
 extern const attn_family attn_family_t5;
+extern const attn_family attn_family_torch;
+extern const attn_family attn_family_vit;
 
 #endif

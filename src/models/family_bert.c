@@ -53,6 +53,7 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     attn_source_tensor t;
     c.gguf_prefix = d->family;
     attn_config_decoder_sizes(&c, d);
+    attn_config_refuse(&c, "is_decoder");
     d->kind = ATTN_MODEL_ENCODER;
     d->norm.kind = ATTN_NORM_LAYER;
     d->place = ATTN_NORM_POST;

@@ -1,7 +1,6 @@
 /* family_gemma.c - Gemma 1, 2 and 3: norm scales 1 + w, embeddings times sqrt(d_model), gated tanh GELU; from 2 on norms
  * behind both halves, capped scores and logits, windows on alternate layers; 3 has QK norms and a base for each kind. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "models/family.h"
 
@@ -40,28 +39,26 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     d->mlp.gated = true;
     d->mlp.act = attn_config_act(&c, "hidden_activation", "gelu_pytorch_tanh");
     d->embedding_scale = (double)sqrtf((float)d->d_model);
-    attn_config_rope(&c, d);
+    attn_config_rope(&c, d, 0);
+    attn_config_refuse(&c, "use_bidirectional_attention");
     d->tied = attn_config_bool(&c, "tie_word_embeddings", true);
     if (!strcmp(d->family, "gemma")) {
         d->post_norm_first = true;
         return c.status;
     }
     d->scale = 1 / sqrt(attn_config_number(&c, "query_pre_attn_scalar", (double)d->head_dim));
-    d->softcap = attn_config_number(&c, "attn_logit_softcapping", 0);
+    if (!strcmp(d->family, "gemma2")) /* 3 has the field, and no code that reads it */
+        d->softcap = attn_config_number(&c, "attn_logit_softcapping", 0);
     d->final_softcap = attn_config_number(&c, "final_logit_softcapping", 0);
     d->window = attn_config_int(&c, "sliding_window", 1, INT32_MAX, 0);
     attn_config_layer_types(&c, d);
-    if (c.status == ATTN_OK && d->window && !d->windowed) { /* files without layer_types: by the family's rule */
-        const int64_t every = !strcmp(d->family, "gemma2") ? 2 : attn_config_int(&c, "sliding_window_pattern", 1, 4096, 6);
-        d->windowed = calloc((size_t)d->n_layers, 1);
-        for (int64_t l = 0; d->windowed && l < d->n_layers; l++)
-            d->windowed[l] = (l + 1) % every != 0;
-        if (!d->windowed)
-            attn_config_fail(&c, ATTN_ERR_OUT_OF_MEMORY, "out of memory");
-    }
-    if (!strcmp(d->family, "gemma3_text")) {
-        d->rope.local_unscaled = true;
-        d->rope.local_base = d->rope.local_base > 0 ? d->rope.local_base : 10000;
+    if (d->window) /* files without layer_types: by the family's rule */
+        attn_config_windowed(&c, d, 0, !strcmp(d->family, "gemma2") ? 2 : attn_config_int(&c, "sliding_window_pattern", 1, 4096, 6), 1);
+    if (!strcmp(d->family, "gemma3_text") && !d->has_local_rope) {
+        d->has_local_rope = true;
+        d->local_rope = d->rope;
+        d->local_rope.base = 10000;
+        d->local_rope.scaling = ATTN_ROPE_PLAIN;
     }
     return c.status;
 }

@@ -47,8 +47,8 @@ static attn_status describe(const attn_model_source *source, attn_description *d
         d->scale = 1;
         d->scale_given = true;
     }
-    if (attn_config_bool(&c, "scale_attn_by_inverse_layer_idx", false))
-        attn_config_fail(&c, ATTN_ERR_UNSUPPORTED, "scale_attn_by_inverse_layer_idx is not served");
+    d->scale_by_layer = attn_config_bool(&c, "scale_attn_by_inverse_layer_idx", false);
+    attn_config_refuse(&c, "add_cross_attention");
     return c.status;
 }
 

@@ -35,7 +35,7 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     d->mlp.swiglu_alpha = attn_config_number(&c, "swiglu_alpha", 1.702);
     d->window = attn_config_int(&c, "sliding_window", 1, INT32_MAX, 0);
     attn_config_layer_types(&c, d);
-    attn_config_rope(&c, d);
+    attn_config_rope(&c, d, 0);
     d->tied = attn_config_bool(&c, "tie_word_embeddings", false);
     return c.status;
 }

@@ -50,7 +50,7 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     d->norm.eps = attn_config_number(&c, "rms_norm_eps|@attention.layer_norm_rms_epsilon", 1e-6);
     d->mlp.gated = true;
     d->mlp.act = attn_config_act(&c, "hidden_act", "silu");
-    attn_config_rope(&c, d);
+    attn_config_rope(&c, d, 0);
     /* GGUF keeps Llama's q and k rows in the order of interleaved pairs, and the others' as halves */
     d->rope.interleaved = source->gguf && !strcmp(d->family, "llama");
     d->tied = attn_config_bool(&c, "tie_word_embeddings", false);
@@ -58,6 +58,8 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     if (windows) {
         d->window = attn_config_int(&c, "sliding_window|@attention.sliding_window", 1, INT32_MAX, 0);
         attn_config_layer_types(&c, d);
+        if (attn_config_has(&c, "max_window_layers")) /* files from before layer_types: from that layer on */
+            attn_config_windowed(&c, d, attn_config_int(&c, "max_window_layers", 0, INT32_MAX, 0), 0, 0);
     }
     return c.status;
 }

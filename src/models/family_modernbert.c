@@ -1,6 +1,5 @@
 /* family_modernbert.c - ModernBERT: bidirectional, norms in front, RoPE of two bases, a window on most layers, gated
  * feed-forward, a masked-LM head where the file has one. */
-#include <stdlib.h>
 #include "models/family.h"
 
 static const char *const model_types[] = {"modernbert", NULL};
@@ -22,21 +21,6 @@ static const attn_weight_name names[] = {
     {ATTN_SLOT_HEAD, "decoder", ATTN_NAME_OPTIONAL},
     {0, NULL, 0}};
 
-/* Files from before layer_types: every n-th layer sees everything. */
-static void older_layer_types(attn_config *c, attn_description *d)
-{
-    const int64_t every = attn_config_int(c, "global_attn_every_n_layers", 1, 4096, 3);
-    if (d->windowed || c->status != ATTN_OK)
-        return;
-    d->windowed = calloc((size_t)d->n_layers, 1);
-    if (!d->windowed) {
-        attn_config_fail(c, ATTN_ERR_OUT_OF_MEMORY, "out of memory");
-        return;
-    }
-    for (int64_t l = 0; l < d->n_layers; l++)
-        d->windowed[l] = l % every != 0;
-}
-
 static attn_status describe(const attn_model_source *source, attn_description *d, char *error, size_t error_size)
 {
     attn_config c = attn_config_open(source, error, error_size);
@@ -49,15 +33,11 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     d->mlp.gated = true;
     d->mlp.act = attn_config_act(&c, "hidden_activation", "gelu");
     d->transform_act = attn_config_act(&c, "classifier_activation", "gelu");
-    attn_config_rope(&c, d);
-    if (!attn_config_has(&c, "rope_parameters")) {
-        d->rope.base = attn_config_number(&c, "global_rope_theta", 160000);
-        d->rope.local_base = attn_config_number(&c, "local_rope_theta", 10000);
-    }
+    attn_config_rope(&c, d, 0);
     d->window = attn_config_int(&c, "local_attention", 2, INT32_MAX, 128) / 2;
     d->window_two_sided = true;
     attn_config_layer_types(&c, d);
-    older_layer_types(&c, d);
+    attn_config_windowed(&c, d, 0, attn_config_int(&c, "global_attn_every_n_layers", 1, 4096, 3), 0);
     d->tied = attn_config_bool(&c, "tie_word_embeddings", true);
     d->has_logits = attn_source_find(source, "head.dense.weight", &t) && !attn_source_find(source, "classifier.weight", &t);
     return c.status;

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "models/family.h"
 
-static const char *const model_types[] = {"t5", NULL};
+static const char *const model_types[] = {"t5", "mt5", NULL};
 static const char *const prefixes[] = {"", NULL};
 
 #define E ATTN_NAME_ENCODER
@@ -49,6 +49,7 @@ static const attn_weight_name names[] = {
 static attn_status describe(const attn_model_source *source, attn_description *d, char *error, size_t error_size)
 {
     attn_config c = attn_config_open(source, error, error_size);
+    attn_source_tensor t;
     d->kind = ATTN_MODEL_ENCODER_DECODER;
     d->has_logits = true;
     d->n_encoder_layers = attn_config_need(&c, "num_layers", 1, 4096);
@@ -70,8 +71,9 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     const char *projection = attn_config_text(&c, "feed_forward_proj", "relu");
     d->mlp.gated = !strncmp(projection, "gated-", 6);
     d->mlp.act = attn_config_act(&c, "dense_act_fn", d->mlp.gated ? "gelu_new" : projection);
-    d->tied = attn_config_bool(&c, "tie_word_embeddings", true);
-    if (attn_config_bool(&c, "scale_decoder_outputs", d->tied))
+    /* newer versions of Transformers write true for all, and keep a head of its own in the tensors */
+    d->tied = attn_config_bool(&c, "tie_word_embeddings", true) && !attn_source_find(source, "lm_head.weight", &t);
+    if (strcmp(d->family, "mt5") && attn_config_bool(&c, "scale_decoder_outputs", d->tied))
         d->logit_scale = 1 / sqrt((double)d->d_model);
     attn_config_ids(&c, d);
     return c.status;

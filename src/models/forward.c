@@ -16,13 +16,21 @@ static attn_status check_tokens(const attn_session *s, const attn_forward_args *
 {
     const attn_description *d = &s->model->d;
     ATTN_MODEL_REQUIRE(a->n_tokens >= 0 && a->n_tokens <= INT32_MAX, "n_tokens is %lld", (long long)a->n_tokens);
-    ATTN_MODEL_REQUIRE(a->tokens || a->n_tokens == 0, "tokens is NULL");
+    const int64_t patches = d->patch_size ? d->image_size / d->patch_size * (d->image_size / d->patch_size) : 0;
+    ATTN_MODEL_REQUIRE(!a->pixels == !d->patch_size, "pixels %s, but the %s family %s images", a->pixels ? "is given" : "is NULL",
+                       d->family, d->patch_size ? "reads" : "has no");
+    ATTN_MODEL_REQUIRE(!a->pixels || (a->n_tokens == 1 + patches && !a->keep && !a->tokens && !a->embeddings),
+                       "with pixels n_tokens is %lld (not %lld), or tokens, keep or embeddings is given",
+                       (long long)a->n_tokens, (long long)(1 + patches));
+    ATTN_MODEL_REQUIRE(a->pixels || a->embeddings || !d->no_tokens || a->n_tokens == 0,
+                       "embeddings is NULL, and the %s family has no tokens", d->family);
+    ATTN_MODEL_REQUIRE(a->tokens || a->embeddings || a->pixels || a->n_tokens == 0, "tokens is NULL");
     ATTN_MODEL_REQUIRE(!a->token_types || d->n_types, "token_types is given, but the %s family has none", d->family);
     for (int64_t i = 0; i < s->batch * a->n_tokens; i++) {
         if (a->keep && !a->keep[i])
             continue;
-        ATTN_MODEL_REQUIRE(a->tokens[i] >= 0 && a->tokens[i] < d->vocab_size,
-                           "tokens[%lld] is %d, the vocabulary has %lld", (long long)i, a->tokens[i],
+        ATTN_MODEL_REQUIRE(a->embeddings || a->pixels || (a->tokens[i] >= 0 && a->tokens[i] < d->vocab_size),
+                           "tokens[%lld] is %d, the vocabulary has %lld", (long long)i, a->tokens ? a->tokens[i] : 0,
                            (long long)d->vocab_size);
         ATTN_MODEL_REQUIRE(!a->token_types || (a->token_types[i] >= 0 && a->token_types[i] < d->n_types),
                            "token_types[%lld] is %d of %lld", (long long)i, a->token_types[i], (long long)d->n_types);
@@ -90,6 +98,14 @@ static attn_status check_room(attn_session *s, const attn_pass *pass)
     return pass->encoder ? ATTN_OK : attn_session_reserve(s, longest);
 }
 
+/* y = W x of `rows` rows */
+static void run_linear(const attn_pass *pass, const attn_linear *linear, const float *x, int64_t ldx, int64_t rows, float *y,
+                       int64_t ldy)
+{
+    const attn_linear_job job = {.linear = linear, .x = x, .ldx = ldx, .y = y, .ldy = ldy};
+    attn_linear_run(pass->s->worker.kernels, pass->s->n_threads, &job, 1, rows);
+}
+
 /* ---- embedding ---- */
 
 /* Vaswani et al. 2017, section 3.5: sin and cos of position / 10000^(2i / d_model), interleaved. */
@@ -102,6 +118,52 @@ static void add_sinusoid(int64_t position, int64_t d_model, float *x)
     }
 }
 
+static void look_up_task(void *arg, int64_t t)
+{
+    const attn_pass *pass = arg;
+    const attn_description *d = pass->d;
+    const int64_t slot = pass->slots[t], columns = attn_embedding_dim(d);
+    if (pass->args->embeddings) {
+        memcpy(pass->x + t * d->d_model, pass->args->embeddings + slot * d->d_model, (size_t)d->d_model * sizeof(float));
+        return;
+    }
+    float *to = (d->embedding_dim ? pass->mlp : pass->x) + t * columns;
+    attn_model_embedding(pass->s->model, pass->args->tokens[slot], to);
+    if (d->embedding_scale != 0)
+        for (int64_t i = 0; i < columns; i++)
+            to[i] *= (float)d->embedding_scale;
+}
+
+/* The numbers of patch t - 1 of an image, channel by channel, as the convolution's weights have them. */
+static void patch_task(void *arg, int64_t t)
+{
+    const attn_pass *pass = arg;
+    const attn_description *d = pass->d;
+    const int64_t p = d->patch_size, side = d->image_size / p, n = pass->args->n_tokens;
+    const int64_t image = t / n, patch = t % n - 1;
+    if (patch < 0)
+        return;
+    float *to = pass->mlp + t * d->n_channels * p * p;
+    for (int64_t c = 0; c < d->n_channels; c++)
+        for (int64_t i = 0; i < p; i++, to += p)
+            memcpy(to, pass->args->pixels + ((image * d->n_channels + c) * d->image_size + patch / side * p + i) * d->image_size +
+                           patch % side * p, (size_t)p * sizeof *to);
+}
+
+/* Dosovitskiy et al. 2021: a linear map of each patch, behind the class token. */
+static void embed_images(attn_pass *pass)
+{
+    const attn_description *d = pass->d;
+    const attn_weights *w = &pass->s->model->w;
+    const int64_t n = pass->args->n_tokens, numbers = d->n_channels * d->patch_size * d->patch_size;
+    attn_nn_for(pass->s->n_threads, pass->total, patch_task, pass);
+    for (int64_t b = 0; b < pass->s->batch; b++) {
+        memcpy(pass->x + b * n * d->d_model, w->class_token, (size_t)d->d_model * sizeof(float));
+        run_linear(pass, &w->patches, pass->mlp + (b * n + 1) * numbers, numbers, n - 1, pass->x + (b * n + 1) * d->d_model,
+                   d->d_model);
+    }
+}
+
 static void embed_task(void *arg, int64_t t)
 {
     const attn_pass *pass = arg;
@@ -109,10 +171,6 @@ static void embed_task(void *arg, int64_t t)
     const attn_weights *w = &pass->s->model->w;
     const int64_t slot = pass->slots[t];
     float *x = pass->x + t * d->d_model;
-    attn_model_embedding(pass->s->model, pass->args->tokens[slot], x);
-    if (d->embedding_scale != 0)
-        for (int64_t i = 0; i < d->d_model; i++)
-            x[i] *= (float)d->embedding_scale;
     if (w->types) {
         const int64_t type = pass->args->token_types ? pass->args->token_types[slot] : 0;
         pass->s->worker.kernels->add(x, w->types + type * d->d_model, d->d_model);
@@ -127,6 +185,13 @@ static void embed_task(void *arg, int64_t t)
 static void embed(attn_pass *pass)
 {
     const attn_weights *w = &pass->s->model->w;
+    const int64_t columns = pass->d->embedding_dim;
+    if (pass->args->pixels)
+        embed_images(pass);
+    else
+        attn_nn_for(pass->s->n_threads, pass->total, look_up_task, pass);
+    if (columns && !pass->args->embeddings)
+        run_linear(pass, &w->project_in, pass->mlp, columns, pass->total, pass->x, pass->d->d_model);
     attn_nn_for(pass->s->n_threads, pass->total, embed_task, pass);
     if (w->embedding_norm.weight)
         attn_norm_rows(&pass->s->worker, &pass->d->norm, &w->embedding_norm, pass->total, pass->d->d_model, pass->x,
@@ -166,8 +231,11 @@ static void run_head(const attn_pass *pass, const float *h, int64_t rows, float 
         attn_norm_rows(&pass->s->worker, &d->norm, &w->transform_norm, rows, dm, pass->y, dm, pass->y, dm);
         h = pass->y;
     }
-    attn_linear_job job = {.linear = head, .x = h, .ldx = dm, .y = logits, .ldy = d->vocab_size};
-    attn_linear_run(pass->s->worker.kernels, pass->s->n_threads, &job, 1, rows);
+    if (d->embedding_dim) {
+        run_linear(pass, &w->project_out, h, dm, rows, pass->mlp, d->embedding_dim);
+        h = pass->mlp;
+    }
+    run_linear(pass, head, h, attn_embedding_dim(d), rows, logits, d->vocab_size);
     for (int64_t r = 0; r < rows; r++) {
         float *y = logits + r * d->vocab_size;
         if (w->head_bias)
@@ -181,6 +249,12 @@ static void run_head(const attn_pass *pass, const float *h, int64_t rows, float 
     }
 }
 
+/* The row that logits of a sequence come from: its last token's, or an image's class token's. */
+static int64_t head_row(const attn_pass *pass, int64_t b)
+{
+    return pass->d->patch_size ? pass->first[b] : pass->first[b + 1] - 1;
+}
+
 static attn_status last_logits(attn_pass *pass)
 {
     const int64_t dm = pass->d->d_model, vocab = pass->d->vocab_size, batch = pass->s->batch;
@@ -188,7 +262,7 @@ static attn_status last_logits(attn_pass *pass)
     /* pass->q has room for a row of each sequence with tokens only where heads fill d_model; so x is gathered into h */
     for (int64_t b = 0; b < batch; b++)
         if (pass->first[b + 1] > pass->first[b])
-            memmove(pass->h + rows++ * dm, pass->h + (pass->first[b + 1] - 1) * dm, (size_t)dm * sizeof(float));
+            memmove(pass->h + rows++ * dm, pass->h + head_row(pass, b) * dm, (size_t)dm * sizeof(float));
     if (rows == batch) {
         run_head(pass, pass->h, rows, pass->args->logits);
         return ATTN_OK;
@@ -257,8 +331,8 @@ static void final_norm(attn_pass *pass)
         return;
     }
     for (int64_t b = 0; b < pass->s->batch; b++) {
-        const int64_t t = pass->first[b + 1] - 1;
-        if (t >= pass->first[b])
+        const int64_t t = head_row(pass, b);
+        if (pass->first[b + 1] > pass->first[b])
             attn_norm_rows(&pass->s->worker, &pass->d->norm, &pass->stack->final_norm, 1, dm, pass->x + t * dm, dm,
                            pass->h + t * dm, dm);
     }

@@ -119,7 +119,9 @@ static void full_name(const loader *l, const attn_weight_name *n, int64_t layer,
         snprintf(name, sizeof name, "%.*s%lld%s", (int)(percent - n->name), n->name, (long long)layer, percent + 2);
     else
         snprintf(name, sizeof name, "%s", n->name);
-    snprintf(out, NAME_BYTES, "%s%s%s", l->prefix, name, n->flags & ATTN_NAME_BARE ? "" : end);
+    const char *separator = n->flags & ATTN_NAME_UNDERSCORE && *end ? "_" : "";
+    snprintf(out, NAME_BYTES, "%s%s%s%s", l->prefix, name, separator,
+             n->flags & ATTN_NAME_BARE ? "" : *separator ? end + 1 : end);
 }
 
 /* The tensor with or without the prefix (heads stand beside the model). */
@@ -152,7 +154,8 @@ static attn_status check_type(loader *l, const attn_source_tensor *t)
 
 static attn_status check_shape(loader *l, const attn_source_tensor *t, int64_t rows, int64_t columns)
 {
-    if (t->n_dims == 2 && t->shape[0] == rows && t->shape[1] == columns)
+    /* a convolution over patches has its columns in several axes */
+    if (t->n_dims >= 2 && t->shape[0] == rows && t->elements == rows * columns && (t->n_dims == 2 || l->d->patch_size))
         return check_type(l, t);
     return attn_io_fail(l->error, l->error_size, ATTN_ERR_FORMAT,
                         "tensor %s has %d axes [%lld, %lld, ...], expected [%lld, %lld]", t->name, t->n_dims,
@@ -262,6 +265,12 @@ static attn_status load_vector(loader *l, const attn_weight_name *n, int64_t lay
 static attn_status load_norm(loader *l, const attn_weight_name *n, int64_t layer, int64_t size, attn_norm *norm)
 {
     attn_source_tensor t;
+    if (l->d->plain_norms) {
+        norm->weight = malloc((size_t)size * sizeof(float));
+        for (int64_t i = 0; norm->weight && i < size; i++)
+            norm->weight[i] = 1;
+        return norm->weight ? ATTN_OK : attn_io_no_memory(l->error, l->error_size, n->name);
+    }
     ATTN_TRY(load_vector(l, n, layer, size, &norm->weight));
     if (!norm->weight || n->flags & ATTN_NAME_BARE || !find_named(l, n, layer, ".bias", &t))
         return ATTN_OK;
@@ -333,7 +342,7 @@ static attn_status load_layer_slot(loader *l, const attn_weight_name *n, int64_t
 {
     const attn_description *d = l->d;
     const int64_t dm = d->d_model, nq = d->n_heads * d->head_dim, nkv = d->n_kv_heads * d->head_dim;
-    attn_attention_weights *a = n->slot >= ATTN_SLOT_CROSS_Q && n->slot <= ATTN_SLOT_CROSS_O ? &w->cross : &w->self;
+    attn_attention_weights *a = n->slot >= ATTN_SLOT_CROSS_Q && n->slot <= ATTN_SLOT_CROSS_QKV ? &w->cross : &w->self;
     switch (n->slot) {
     case ATTN_SLOT_NORM1:
         return load_norm(l, n, layer, dm, &w->norm1);
@@ -359,6 +368,8 @@ static attn_status load_layer_slot(loader *l, const attn_weight_name *n, int64_t
     case ATTN_SLOT_CROSS_O:
         return load_linear(l, n, layer, &a->o, dm, nq);
     case ATTN_SLOT_QKV:
+    case ATTN_SLOT_CROSS_QKV:
+        w->has_cross |= n->slot == ATTN_SLOT_CROSS_QKV;
         ATTN_TRY(load_part(l, n, layer, &a->q, nq, dm, 0, nq + 2 * nkv));
         ATTN_TRY(load_part(l, n, layer, &a->k, nkv, dm, nq, nq + 2 * nkv));
         return load_part(l, n, layer, &a->v, nkv, dm, nq + nkv, nq + 2 * nkv);
@@ -390,14 +401,17 @@ static attn_status load_layer_slot(loader *l, const attn_weight_name *n, int64_t
 static attn_status load_embedding(loader *l, const attn_weight_name *n)
 {
     const attn_description *d = l->d;
+    const int64_t columns = attn_embedding_dim(d);
     attn_source_tensor t;
+    if (d->no_tokens)
+        return ATTN_OK;
     if (d->has_logits && d->tied)
-        return load_linear(l, n, 0, &l->weights->embedding, d->vocab_size, d->d_model);
+        return load_linear(l, n, 0, &l->weights->embedding, d->vocab_size, columns);
     if (l->weights->table.data)
         return ATTN_OK;
     if (!find_named(l, n, 0, ".weight", &t))
         return n->flags & ATTN_NAME_OPTIONAL ? ATTN_OK : missing(l, n, 0);
-    ATTN_TRY(check_shape(l, &t, d->vocab_size, d->d_model));
+    ATTN_TRY(check_shape(l, &t, d->vocab_size, columns));
     l->weights->table = t;
     return progress(l, t.bytes);
 }
@@ -416,12 +430,20 @@ static attn_status load_model_slot(loader *l, const attn_weight_name *n)
         return load_vector(l, n, 0, d->n_types * d->d_model, &w->types);
     case ATTN_SLOT_EMBEDDING_NORM:
         return load_norm(l, n, 0, d->d_model, &w->embedding_norm);
+    case ATTN_SLOT_PATCHES:
+        return load_linear(l, n, 0, &w->patches, d->d_model, d->n_channels * d->patch_size * d->patch_size);
+    case ATTN_SLOT_CLASS_TOKEN:
+        return load_vector(l, n, 0, d->d_model, &w->class_token);
+    case ATTN_SLOT_PROJECT_IN:
+        return d->embedding_dim ? load_linear(l, n, 0, &w->project_in, d->d_model, d->embedding_dim) : ATTN_OK;
+    case ATTN_SLOT_PROJECT_OUT:
+        return d->embedding_dim ? load_linear(l, n, 0, &w->project_out, d->embedding_dim, d->d_model) : ATTN_OK;
     case ATTN_SLOT_FINAL_NORM:
-        return load_norm(l, n, 0, d->d_model, &stack->final_norm);
+        return d->no_final_norm ? ATTN_OK : load_norm(l, n, 0, d->d_model, &stack->final_norm);
     case ATTN_SLOT_HEAD:
-        return d->tied ? ATTN_OK : load_linear(l, n, 0, &w->head, d->vocab_size, d->d_model);
-    case ATTN_SLOT_HEAD_BIAS:
-        return load_vector(l, n, 0, d->vocab_size, &w->head_bias);
+        return d->tied ? ATTN_OK : load_linear(l, n, 0, &w->head, d->vocab_size, attn_embedding_dim(d));
+    case ATTN_SLOT_HEAD_BIAS: /* a head of its own brings its own along */
+        return !d->tied ? ATTN_OK : load_vector(l, n, 0, d->vocab_size, &w->head_bias);
     case ATTN_SLOT_TRANSFORM:
         return load_linear(l, n, 0, &w->transform, d->d_model, d->d_model);
     case ATTN_SLOT_TRANSFORM_NORM:
@@ -535,6 +557,10 @@ void attn_weights_destroy(attn_weights *w)
     attn_linear_destroy(&w->transform);
     attn_linear_destroy(&w->head);
     attn_linear_destroy(&w->pooler);
+    attn_linear_destroy(&w->patches);
+    free(w->class_token);
+    attn_linear_destroy(&w->project_in);
+    attn_linear_destroy(&w->project_out);
     free_norm(&w->embedding_norm);
     free_norm(&w->transform_norm);
     free(w->positions);

@@ -125,11 +125,12 @@ static void count_stack(attn_model *m, const attn_stack_weights *stack)
 static void count_all(attn_model *m)
 {
     const int64_t dm = m->d.d_model;
-    const attn_linear *linears[] = {&m->w.embedding, &m->w.transform, &m->w.head, &m->w.pooler};
-    for (int i = 0; i < 4; i++)
+    const attn_linear *linears[] = {&m->w.embedding, &m->w.transform,  &m->w.head,
+                                    &m->w.pooler,    &m->w.project_in, &m->w.project_out, &m->w.patches};
+    for (int i = 0; i < 7; i++)
         count_linear(m, linears[i]);
     if (m->w.table.data) {
-        m->n_parameters += m->d.vocab_size * dm;
+        m->n_parameters += m->d.vocab_size * attn_embedding_dim(&m->d);
         m->weight_bytes += (int64_t)m->w.table.bytes;
     }
     count_vector(m, m->w.positions, m->d.position_rows * dm);
@@ -137,6 +138,7 @@ static void count_all(attn_model *m)
     count_norm(m, &m->w.embedding_norm, dm);
     count_norm(m, &m->w.transform_norm, dm);
     count_vector(m, m->w.head_bias, m->d.vocab_size);
+    count_vector(m, m->w.class_token, dm);
     count_stack(m, &m->w.stack);
     count_stack(m, &m->w.encoder);
 }
@@ -271,10 +273,11 @@ attn_status attn_model_get_tensor(const attn_model *model, int64_t index, attn_t
 void attn_model_embedding(const attn_model *model, int64_t token, float *out)
 {
     const attn_weights *w = &model->w;
+    const int64_t columns = attn_embedding_dim(&model->d);
     if (w->embedding.w.values)
         attn_linear_row(&w->embedding, token, out);
     else /* type and shape were checked when it was loaded */
-        attn_source_read(&w->table, token * model->d.d_model, model->d.d_model, out, NULL, 0);
+        attn_source_read(&w->table, token * columns, columns, out, NULL, 0);
 }
 
 attn_status attn_model_weight_rows(const attn_model *model, int32_t weight, int64_t layer, int64_t first_row,
@@ -293,6 +296,11 @@ attn_status attn_model_weight_rows(const attn_model *model, int32_t weight, int6
             out[i] = w->stack.final_norm.weight[i] + model->d.norm.offset;
         return ATTN_OK;
     }
+    if (model->d.embedding_dim && (weight == ATTN_WEIGHT_EMBEDDING || weight == ATTN_WEIGHT_LM_HEAD))
+        return attn_model_fail(ATTN_ERR_UNSUPPORTED, "the embedding has %lld columns, not d_model",
+                               (long long)model->d.embedding_dim);
+    if (weight == ATTN_WEIGHT_EMBEDDING && model->d.no_tokens)
+        return attn_model_fail(ATTN_ERR_UNSUPPORTED, "the %s family has no embedding", model->d.family);
     if (weight == ATTN_WEIGHT_EMBEDDING) {
         ATTN_MODEL_REQUIRE(first_row >= 0 && n_rows >= 0 && first_row <= model->d.vocab_size - n_rows,
                            "rows %lld + %lld of %lld", (long long)first_row, (long long)n_rows,

@@ -180,7 +180,9 @@ int32_t attn_config_act(attn_config *c, const char *names, const char *fallback)
     } acts[] = {{"relu", ATTN_ACT_RELU},           {"silu", ATTN_ACT_SILU},
                 {"swish", ATTN_ACT_SILU},          {"gelu", ATTN_ACT_GELU_ERF},
                 {"gelu_new", ATTN_ACT_GELU_TANH},  {"gelu_pytorch_tanh", ATTN_ACT_GELU_TANH},
-                {"gelu_fast", ATTN_ACT_GELU_TANH}, {"quick_gelu", ATTN_ACT_GELU_QUICK},
+                {"gelu_fast", ATTN_ACT_GELU_TANH}, {"gelu_accurate", ATTN_ACT_GELU_TANH},
+                {"gelu_python", ATTN_ACT_GELU_ERF}, {"gelu_python_tanh", ATTN_ACT_GELU_TANH},
+                {"quick_gelu", ATTN_ACT_GELU_QUICK},
                 {"tanh", ATTN_ACT_TANH},           {"linear", ATTN_ACT_NONE}};
     const char *text = attn_config_text(c, names, fallback);
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
@@ -196,7 +198,9 @@ static void rope_type(attn_config *c, attn_rope_desc *rope, const char *type)
         const char *name;
         int32_t scaling;
     } types[] = {{"default", ATTN_ROPE_PLAIN}, {"none", ATTN_ROPE_PLAIN},    {"linear", ATTN_ROPE_LINEAR},
-                 {"llama3", ATTN_ROPE_LLAMA3}, {"yarn", ATTN_ROPE_YARN},     {"ntk", ATTN_ROPE_NTK}};
+                 {"llama3", ATTN_ROPE_LLAMA3}, {"yarn", ATTN_ROPE_YARN},     {"ntk", ATTN_ROPE_NTK},
+                 /* stretches only beyond max_position_embeddings, which is as far as a session goes */
+                 {"dynamic", ATTN_ROPE_PLAIN}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(type, types[i].name)) {
             rope->scaling = types[i].scaling;
@@ -205,10 +209,18 @@ static void rope_type(attn_config *c, attn_rope_desc *rope, const char *type)
     attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "rope_type \"%.40s\" is not served", type);
 }
 
-static void read_scaling(attn_config *c, attn_description *d)
+/* YaRN's factor on cosines and sines from DeepSeek's pair of numbers. */
+static double yarn_amplitude(double factor, double mscale, double mscale_all_dim)
 {
-    attn_rope_desc *rope = &d->rope;
+    const double length = factor > 1 ? 0.1 * log(factor) : 0;
+    return (mscale * length + 1) / (mscale_all_dim * length + 1);
+}
+
+/* One set of parameters; fallback: the base where it has none. */
+static void read_rope(attn_config *c, attn_description *d, attn_rope_desc *rope, double fallback, double partial)
+{
     rope_type(c, rope, attn_config_text(c, "rope_type|type", "default"));
+    rope->base = attn_config_number(c, "rope_theta", fallback);
     rope->factor = attn_config_number(c, "factor", 1);
     if (rope->factor < 1)
         attn_config_fail(c, ATTN_ERR_FORMAT, "rope factor is %g, below 1", rope->factor);
@@ -217,62 +229,70 @@ static void read_scaling(attn_config *c, attn_description *d)
     rope->beta_fast = attn_config_number(c, "beta_fast", 32);
     rope->beta_slow = attn_config_number(c, "beta_slow", 1);
     rope->attention_factor = attn_config_number(c, "attention_factor", 0);
+    const double mscale = attn_config_number(c, "mscale", 0), all_dim = attn_config_number(c, "mscale_all_dim", 0);
+    if (rope->scaling == ATTN_ROPE_YARN && rope->attention_factor == 0 && mscale != 0 && all_dim != 0)
+        rope->attention_factor = yarn_amplitude(rope->factor, mscale, all_dim);
     rope->original_length = attn_config_int(c, "original_max_position_embeddings", 1, INT32_MAX, d->context_length);
     rope->no_truncate = !attn_config_bool(c, "truncate", true);
-}
-
-void attn_config_rope(attn_config *c, attn_description *d)
-{
-    attn_rope_desc *rope = &d->rope;
-    d->position = ATTN_POSITION_ROPE;
-    rope->base = attn_config_number(c, "rope_theta|rotary_emb_base|@rope.freq_base", 10000);
-    rope->rotary_dim = attn_config_int(c, "@rope.dimension_count", 2, d->head_dim, 0);
-    double partial = attn_config_number(c, "partial_rotary_factor|rotary_pct", 0);
-    rope->local_base = attn_config_number(c, "rope_local_base_freq|local_rope_theta", 0);
-    char name[NAME_BYTES];
-    const json_t *scaling = find_json(c, "rope_parameters|rope_scaling", name);
-    if (scaling) {
-        attn_config inner = *c;
-        const json_t *full = json_object_get(scaling, "full_attention"); /* one set for each layer type */
-        const json_t *local = json_object_get(scaling, "sliding_attention");
-        inner.json = full ? full : scaling;
-        if (!json_is_object(inner.json)) {
-            attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not an object", name);
-            return;
-        }
-        rope->base = attn_config_number(&inner, "rope_theta", rope->base);
-        partial = attn_config_number(&inner, "partial_rotary_factor", partial);
-        read_scaling(&inner, d);
-        if (json_is_object(local)) {
-            attn_config other = inner;
-            other.json = local;
-            rope->local_base = attn_config_number(&other, "rope_theta", rope->local_base);
-            rope->local_unscaled = !strcmp(attn_config_text(&other, "rope_type|type", "default"), "default");
-            inner.status = inner.status == ATTN_OK ? other.status : inner.status;
-        }
-        if (c->status == ATTN_OK)
-            c->status = inner.status;
-    } else if (!c->json) {
-        const double factor = attn_config_number(c, "@rope.scaling.factor", 0);
-        attn_gguf_string type;
-        char key[NAME_BYTES];
-        snprintf(key, sizeof key, "%s.rope.scaling.type", c->gguf_prefix);
-        if (factor > 1 && attn_gguf_find(c->source->gguf, key)) {
-            char text[32] = "";
-            if (attn_gguf_get_string(c->source->gguf, key, &type, NULL, 0) == ATTN_OK)
-                snprintf(text, sizeof text, "%.*s", (int)(type.length < 31 ? type.length : 31), type.text);
-            rope_type(c, rope, text);
-            rope->factor = factor;
-            rope->original_length =
-                attn_config_int(c, "@rope.scaling.original_context_length", 1, INT32_MAX, d->context_length);
-        }
-    }
-    if (partial > 0 && partial <= 1)
-        rope->rotary_dim = (int64_t)(partial * (double)d->head_dim) / 2 * 2;
-    if (rope->rotary_dim == 0)
-        rope->rotary_dim = d->head_dim / 2 * 2;
+    if (partial > 0)
+        partial = attn_config_number(c, "partial_rotary_factor", partial);
+    rope->rotary_dim = (int64_t)((partial > 0 && partial < 1 ? partial : 1) * (double)d->head_dim);
+    if (rope->rotary_dim < 2 || rope->rotary_dim % 2)
+        attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "%lld of %lld numbers of a head rotate, which are no pairs",
+                         (long long)rope->rotary_dim, (long long)d->head_dim);
     if (!(rope->base > 0))
         attn_config_fail(c, ATTN_ERR_FORMAT, "rope_theta is %g, not above 0", rope->base);
+}
+
+static void read_rope_gguf(attn_config *c, attn_description *d)
+{
+    attn_rope_desc *rope = &d->rope;
+    attn_gguf_string type;
+    char key[NAME_BYTES], text[32] = "";
+    rope->base = attn_config_number(c, "@rope.freq_base", 10000);
+    rope->rotary_dim = attn_config_int(c, "@rope.dimension_count", 2, d->head_dim, d->head_dim) / 2 * 2;
+    if (!(rope->base > 0))
+        attn_config_fail(c, ATTN_ERR_FORMAT, "rope.freq_base is %g, not above 0", rope->base);
+    const double factor = attn_config_number(c, "@rope.scaling.factor", 0);
+    snprintf(key, sizeof key, "%s.rope.scaling.type", c->gguf_prefix);
+    if (!(factor > 1) || attn_gguf_get_string(c->source->gguf, key, &type, NULL, 0) != ATTN_OK)
+        return;
+    attn_io_printable(type.text, type.length, text, sizeof text);
+    rope_type(c, rope, text);
+    rope->factor = factor;
+    rope->low_freq_factor = 1;
+    rope->high_freq_factor = 4;
+    rope->beta_fast = attn_config_number(c, "@rope.scaling.yarn_beta_fast", 32);
+    rope->beta_slow = attn_config_number(c, "@rope.scaling.yarn_beta_slow", 1);
+    rope->original_length = attn_config_int(c, "@rope.scaling.original_context_length", 1, INT32_MAX, d->context_length);
+}
+
+void attn_config_rope(attn_config *c, attn_description *d, double partial)
+{
+    d->position = ATTN_POSITION_ROPE;
+    if (!c->json) {
+        read_rope_gguf(c, d);
+        return;
+    }
+    const double base = attn_config_number(c, "rope_theta|rotary_emb_base|global_rope_theta", 10000);
+    const double local_base = attn_config_number(c, "rope_local_base_freq|local_rope_theta", 0);
+    if (partial > 0)
+        partial = attn_config_number(c, "partial_rotary_factor|rotary_pct", partial);
+    char name[NAME_BYTES];
+    attn_config full = *c, local = *c;
+    const json_t *sets = find_json(c, "rope_parameters|rope_scaling", name), *none = json_null();
+    if (sets && !json_is_object(sets))
+        attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not an object", name);
+    const json_t *of_full = json_object_get(sets, "full_attention"), *of_local = json_object_get(sets, "sliding_attention");
+    full.json = json_is_object(of_full) ? of_full : sets ? sets : none;
+    read_rope(&full, d, &d->rope, base, partial);
+    d->has_local_rope = json_is_object(of_local) || local_base > 0;
+    if (d->has_local_rope) { /* older files scale full layers alone */
+        local.json = json_is_object(of_local) ? of_local : none;
+        read_rope(&local, d, &d->local_rope, local_base > 0 ? local_base : base, partial);
+    }
+    if (c->status == ATTN_OK)
+        c->status = full.status != ATTN_OK ? full.status : local.status;
 }
 
 void attn_config_layer_types(attn_config *c, attn_description *d)
@@ -299,6 +319,23 @@ void attn_config_layer_types(attn_config *c, attn_description *d)
             attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "layer_types[%lld] is \"%.40s\"", (long long)l,
                              type ? type : "?");
     }
+}
+
+void attn_config_windowed(attn_config *c, attn_description *d, int64_t first, int64_t every, int64_t phase)
+{
+    if (d->windowed || c->status != ATTN_OK)
+        return;
+    d->windowed = calloc((size_t)d->n_layers, 1);
+    if (!d->windowed)
+        attn_config_fail(c, ATTN_ERR_OUT_OF_MEMORY, "out of memory");
+    for (int64_t l = first; d->windowed && l < d->n_layers; l++)
+        d->windowed[l] = !every || (l + phase) % every != 0;
+}
+
+void attn_config_refuse(attn_config *c, const char *name)
+{
+    if (attn_config_bool(c, name, false))
+        attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "%s true is not served", name);
 }
 
 void attn_config_ids(attn_config *c, attn_description *d)

@@ -33,8 +33,6 @@ struct attn_session {
     int64_t cross_capacity, cross_tokens, *cross_lengths;
     int64_t *cross_slots; /* [batch, cross_capacity] which token of the encoder each key belongs to */
     float *relative, *relative_encoder; /* tables of attn_mask.relative */
-    float *rope_table; /* [2][rope_rows][rotary_dim / 2]: cosines, then sines; where the family needs them */
-    int64_t rope_rows;
     float *scratch;
     int64_t scratch_floats;
 };
@@ -54,7 +52,7 @@ attn_status attn_model_args(void *ours, size_t size, const void *theirs, const c
             return attn_model_fail(ATTN_ERR_INVALID_ARGUMENT, __VA_ARGS__);                                            \
     } while (0)
 
-/* The embedding of a token: d_model floats. */
+/* The embedding of a token: attn_embedding_dim floats. */
 void attn_model_embedding(const attn_model *model, int64_t token, float *out);
 
 /* Makes room for `tokens` per sequence in the cache, keeping what is there. */

@@ -31,7 +31,10 @@ static attn_status share_scratch(attn_pass *pass)
 {
     const attn_description *d = pass->d;
     const int64_t t = pass->total, width = d->n_heads * d->head_dim, kv_width = d->n_kv_heads * d->head_dim;
-    const int64_t mlp = attn_mlp_scratch(&d->mlp, t, d->d_model, d->d_ff);
+    int64_t mlp = attn_mlp_scratch(&d->mlp, t, d->d_model, d->d_ff);
+    const int64_t patch = d->n_channels * d->patch_size * d->patch_size;
+    const int64_t wait = t * (patch > d->embedding_dim ? patch : d->embedding_dim); /* what becomes embeddings waits there, too */
+    mlp = mlp < wait ? wait : mlp;
     ATTN_TRY(reserve_scratch(pass->s, (double)t * (double)(3 * d->d_model + 2 * width + 2 * kv_width) + (double)mlp +
                                           8 * 16));
     float *at = pass->s->scratch;

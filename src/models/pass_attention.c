@@ -6,7 +6,6 @@
 #include "core/context.h"
 #include "core/view.h"
 #include "models/pass.h"
-#include "models/rope_table.h"
 
 /* Where knockouts leave less than this share of a row, it is computed anew without the keys instead of being divided by
  * what is left: that division would lose digits. */
@@ -67,6 +66,10 @@ static void common_args(const attn_pass *pass, int64_t layer, int32_t kind, attn
     ATTN_ARGS_INIT(args);
     args->scale = d->scale;
     args->flags = d->scale_given ? ATTN_SCALE_GIVEN : 0;
+    if (d->scale_by_layer) {
+        args->scale = (d->scale_given ? d->scale : 1 / sqrt((double)d->head_dim)) / (double)(layer + 1);
+        args->flags |= ATTN_SCALE_GIVEN;
+    }
     args->softcap = d->softcap;
     if (kind == ATTN_ATTENTION_CROSS)
         return;
@@ -124,33 +127,26 @@ static void norm_heads(const attn_pass *pass, const attn_norm *norm, int64_t dim
 attn_status attn_pass_rotate(attn_pass *pass, int64_t layer, int64_t heads, bool back, float *x)
 {
     const attn_description *d = pass->d;
-    const bool local = has_window(pass, layer) && d->rope.local_base > 0;
+    const attn_rope_desc *rope = d->has_local_rope && has_window(pass, layer) ? &d->local_rope : &d->rope;
     attn_rope_args r;
     ATTN_ARGS_INIT(&r);
     r.x = rows_view(x, heads, pass->total, d->head_dim);
     r.out = writable(r.x);
-    r.rotary_dim = d->rope.rotary_dim;
-    r.flags = (d->rope.interleaved ? ATTN_ROPE_INTERLEAVED : 0) | (back ? ATTN_ROPE_INVERSE : 0);
-    r.base = local ? d->rope.local_base : d->rope.base;
+    r.rotary_dim = rope->rotary_dim;
+    r.flags = (rope->interleaved ? ATTN_ROPE_INTERLEAVED : 0) | (back ? ATTN_ROPE_INVERSE : 0);
+    r.base = rope->base;
     r.positions = pass->positions;
     r.positions_stride = pass->total;
-    if (attn_rope_needs_table(d)) {
-        int64_t rows = 1;
-        for (int64_t t = 0; t < pass->total; t++)
-            rows = pass->positions[t] >= rows ? pass->positions[t] + 1 : rows;
-        ATTN_TRY(attn_rope_reserve(pass->s, rows));
-        r.cos_table = pass->s->rope_table;
-        r.sin_table = pass->s->rope_table + pass->s->rope_rows * d->rope.rotary_dim / 2;
-        r.table_rows = pass->s->rope_rows;
-    } else if (!(local && d->rope.local_unscaled) && d->rope.scaling != ATTN_ROPE_PLAIN) {
-        r.scaling = d->rope.scaling;
-        r.factor = d->rope.factor;
-        r.low_freq_factor = d->rope.low_freq_factor;
-        r.high_freq_factor = d->rope.high_freq_factor;
-        r.beta_fast = d->rope.beta_fast;
-        r.beta_slow = d->rope.beta_slow;
-        r.attention_factor = d->rope.attention_factor;
-        r.original_length = d->rope.original_length;
+    if (rope->scaling != ATTN_ROPE_PLAIN) {
+        r.flags |= rope->no_truncate && rope->scaling == ATTN_ROPE_YARN ? ATTN_ROPE_YARN_EXACT : 0;
+        r.scaling = rope->scaling;
+        r.factor = rope->factor;
+        r.low_freq_factor = rope->low_freq_factor;
+        r.high_freq_factor = rope->high_freq_factor;
+        r.beta_fast = rope->beta_fast;
+        r.beta_slow = rope->beta_slow;
+        r.attention_factor = rope->attention_factor;
+        r.original_length = rope->original_length;
     }
     OPERATOR(attn_rope(pass->s->ctx, &r));
     return ATTN_OK;

@@ -100,7 +100,6 @@ void attn_session_destroy(attn_session *s)
     free(s->lengths);
     free(s->cross_lengths);
     free(s->cross_slots);
-    free(s->rope_table);
     free(s->relative);
     free(s->relative_encoder);
     free(s->scratch);

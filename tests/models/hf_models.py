@@ -34,7 +34,8 @@ class Forward(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("tokens", P), ("n_tokens", I64), ("keep", P), ("token_types", P),
                 ("logits_rows", I32), ("n_edits", I32), ("logits", P), ("last_hidden", P), ("hidden_states", P),
                 ("pooled", P), ("rows", P), ("n_rows", I64), ("row_weights", P), ("row_stride", I64), ("edits", P),
-                ("hook", P), ("hook_user", P), ("progress", P), ("progress_user", P)]
+                ("hook", P), ("hook_user", P), ("progress", P), ("progress_user", P), ("final_residual", P), ("embeddings", P),
+                ("pixels", P)]
 
 
 def load_library():
@@ -82,15 +83,19 @@ class Session:
         LIBRARY.attn_session_destroy(self.session)
         LIBRARY.attn_model_destroy(self.model)
 
-    def forward(self, ids, mask=None, types=None, rows_of=(), hidden=False, encoder=False, last=False, cross_keys=0):
-        """Outputs by name; rows_of: (output name prefix, kind, layers, keys) whose whole matrices are wanted."""
-        info, (batch, n) = self.info, ids.shape
+    def forward(self, ids, mask=None, types=None, rows_of=(), hidden=False, encoder=False, last=False, pixels=None):
+        """Outputs by name; rows_of: (output name prefix, kind, layers, keys) whose whole matrices are wanted. ids: tokens, rows
+        in their place (three axes), or, with pixels, an array of no numbers with the shape of tokens."""
+        info, (batch, n) = self.info, ids.shape[:2]
         layers = info.n_encoder_layers if encoder else info.n_layers
-        ids = np.ascontiguousarray(ids, np.int32)
+        rows_in = None if ids.ndim == 2 else np.ascontiguousarray(ids, np.float32)
+        pixels = None if pixels is None else np.ascontiguousarray(pixels, np.float32)
+        ids = None if pixels is not None or rows_in is not None else np.ascontiguousarray(ids, np.int32)
         keep = None if mask is None else np.ascontiguousarray(mask != 0, np.uint8)
         types = None if types is None else np.ascontiguousarray(types, np.int32)
         out = {}
         args = Forward(C.sizeof(Forward), pointer(ids), n, pointer(keep), pointer(types))
+        args.embeddings, args.pixels = pointer(rows_in), pointer(pixels)
         if info.has_logits and not encoder:
             args.logits_rows = 0 if last else 1
             out["logits"] = np.zeros((batch,) + (() if last else (n,)) + (info.vocab_size,), np.float32)
@@ -98,6 +103,9 @@ class Session:
         if hidden:
             states = np.zeros((layers + 1, batch, n, info.d_model), np.float32)
             args.hidden_states = pointer(states)
+        if pixels is not None:
+            out["final_residual"] = np.zeros((batch, n, info.d_model), np.float32)
+            args.final_residual = pointer(out["final_residual"])
         out["last_hidden_state"] = np.zeros((batch, n, info.d_model), np.float32)
         args.last_hidden = pointer(out["last_hidden_state"])
         if info.family == b"bert" and info.kind == ENCODER and not info.has_logits:
@@ -149,6 +157,33 @@ def run_forward(folder, inputs):
         return out
 
 
+def run_images(folder, pixels):
+    with Session(folder, pixels.shape[0]) as s:
+        n = s.info.context_length
+        out = s.forward(np.empty((pixels.shape[0], n)), rows_of=[("attn", 0, s.info.n_layers, n)], hidden=True, last=True, pixels=pixels)
+        out["hidden_%d" % s.info.n_layers] = out["final_residual"]  # of vision models Transformers lists it before the norm
+        return out
+
+
+def run_torch_transformer(folder, inputs):
+    """torch.nn.Transformer: rows in, rows out. A mask of the target is the causal one, or the case is not served."""
+    src, tgt, hide = inputs["src"], inputs["tgt"], inputs.get("src_key_padding_mask")
+    n, m = src.shape[1], tgt.shape[1]
+    if not np.array_equal(inputs["tgt_mask"], np.triu(np.ones((m, m), bool), 1)):
+        raise NotImplementedError("tgt_mask that is not causal")
+    with Session(folder, src.shape[0]) as s:
+        layers, encoder_layers = s.info.n_layers, s.info.n_encoder_layers
+        encoded = s.forward(src, None if hide is None else ~hide, rows_of=[("e", 0, encoder_layers, n)], encoder=True)
+        decoded = s.forward(tgt, rows_of=[("d", 0, layers, m), ("c", 1, layers, n)])
+    out = {"memory": encoded["last_hidden_state"], "output": decoded["last_hidden_state"]}
+    for i in range(encoder_layers):
+        out["attn_encoder.layers.%d.self_attn" % i] = encoded["e_%d" % i]
+    for i in range(layers):
+        out["attn_decoder.layers.%d.self_attn" % i] = decoded["d_%d" % i]
+        out["attn_decoder.layers.%d.multihead_attn" % i] = decoded["c_%d" % i]
+    return out
+
+
 def run_generate(folder, attrs, inputs):
     """Greedy tokens from the cache; the logits of each step must be those of a pass over everything, too."""
     ids, new = inputs["input_ids"], attrs["new_tokens"]
@@ -182,6 +217,10 @@ def run(op, attrs, inputs, dtypes):
         raise NotImplementedError("%s has no config.json" % folder)
     if op == "model_forward" and "input_ids" in inputs:
         return run_forward(folder, inputs)
+    if op == "model_forward" and "pixel_values" in inputs:
+        return run_images(folder, inputs["pixel_values"])
+    if op == "model_forward" and "src" in inputs:
+        return run_torch_transformer(folder, inputs)
     if op == "model_generate":
         return run_generate(folder, attrs, inputs)
     raise NotImplementedError(op)

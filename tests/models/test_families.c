@@ -18,9 +18,10 @@
  * from its f64 one. */
 #define RTOL 1e-4
 
-static const char *const names[] = {"bert",     "bert_mlm", "distilbert",  "gemma",          "gemma2", "gemma3", "gpt2",
-                                    "gpt_neox", "gpt_oss",  "llama3_rope", "mistral_window", "modernbert", "opt",    "qwen2",  "qwen3",
-                                    "roberta",  "t5"};
+static const char *const names[] = {
+    "bert",      "bert_mlm",          "bert_untied",    "distilbert",  "gemma",      "gemma2",   "gemma3",         "gemma3_both_scaled",
+    "gpt2",      "gpt2_inverse_unscaled", "gpt_neox",   "gpt_oss",     "llama3_rope", "llama_yarn_mscale", "mistral_window", "modernbert",
+    "opt",       "opt_post",          "opt_projection", "qwen2",       "qwen2_windows", "qwen3",  "roberta",        "t5"};
 #define N_NAMES (sizeof names / sizeof *names)
 
 typedef struct array {
@@ -216,6 +217,69 @@ static void test_forward(void **state)
     }
 }
 
+/* Images, and rows in the place of tokens. */
+static void test_images(void **state)
+{
+    (void)state;
+    array pixels = need("vit", "forward_in_pixel_values");
+    run r = start("vit", pixels.shape[0]);
+    attn_forward_args args;
+    ATTN_ARGS_INIT(&args);
+    args.pixels = pixels.data;
+    args.n_tokens = r.info.context_length;
+    assert_int_equal(args.n_tokens, 1 + 3 * 3);
+    const int64_t rows = pixels.shape[0] * args.n_tokens;
+    float *weights = all_rows(&args, &r, 1, ATTN_ATTENTION_SELF, pixels.shape[0], args.n_tokens);
+    float *hidden = malloc((size_t)((r.info.n_layers + 1) * rows * r.info.d_model) * sizeof *hidden);
+    float *logits = malloc((size_t)(pixels.shape[0] * r.info.vocab_size) * sizeof *logits);
+    args.hidden_states = hidden;
+    args.logits = logits;
+    check("vit", attn_model_forward(r.session, &args));
+    compare("vit", "forward_out_attn_1", weights);
+    compare("vit", "forward_out_hidden_1", hidden + rows * r.info.d_model);
+    compare("vit", "forward_out_logits", logits);
+    args.n_tokens--;
+    assert_int_equal(attn_model_forward(r.session, &args), ATTN_ERR_INVALID_ARGUMENT);
+    args.n_tokens++;
+    args.pixels = NULL;
+    assert_int_equal(attn_model_forward(r.session, &args), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_model_error(NULL), "pixels"));
+    finish(&r);
+    free(pixels.data), free(weights), free(hidden), free(logits), free((void *)(uintptr_t)args.rows);
+}
+
+static void test_rows_in(void **state)
+{
+    (void)state;
+    const char *const transformers[] = {"torch_post_norm", "torch_pre_norm"};
+    for (size_t m = 0; m < 2; m++) {
+        array src = need(transformers[m], "forward_in_src"), tgt = need(transformers[m], "forward_in_tgt");
+        array mask = need(transformers[m], "forward_in_keep");
+        const array in = src, target = tgt;
+        uint8_t *keep = as_keep(&mask);
+        run r = start(transformers[m], in.shape[0]);
+        float *memory = malloc((size_t)in.size * sizeof *memory), *output = malloc((size_t)target.size * sizeof *output);
+        attn_forward_args args;
+        ATTN_ARGS_INIT(&args);
+        args.n_tokens = in.shape[1];
+        assert_int_equal(attn_model_forward_encoder(r.session, &args), ATTN_ERR_INVALID_ARGUMENT);
+        assert_non_null(strstr(attn_model_error(NULL), "embeddings"));
+        args.embeddings = src.data;
+        args.keep = keep;
+        args.last_hidden = memory;
+        check(transformers[m], attn_model_forward_encoder(r.session, &args));
+        compare(transformers[m], "forward_out_memory", memory);
+        args.n_tokens = target.shape[1];
+        args.embeddings = tgt.data;
+        args.keep = NULL;
+        args.last_hidden = output;
+        check(transformers[m], attn_model_forward(r.session, &args));
+        compare(transformers[m], "forward_out_output", output);
+        finish(&r);
+        free(src.data), free(tgt.data), free(keep), free(memory), free(output);
+    }
+}
+
 static void test_padded(void **state)
 {
     (void)state;
@@ -316,7 +380,8 @@ static void test_greedy(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_padded),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_images),
+                                       cmocka_unit_test(test_rows_in), cmocka_unit_test(test_padded),
                                        cmocka_unit_test(test_greedy)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

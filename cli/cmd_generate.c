@@ -199,7 +199,8 @@ static attn_status generate_all(generate_state *s)
     args.sampling = o->sampling.options;
     args.stop_texts = o->stops;
     args.n_stop_texts = o->n_stops;
-    args.flags = o->ignore_end ? ATTN_GENERATE_IGNORE_EOS : 0;
+    args.flags = (o->ignore_end ? ATTN_GENERATE_IGNORE_EOS : 0u) |
+                 (s->m.info.kind == ATTN_MODEL_ENCODER_DECODER ? ATTN_GENERATE_ENCODE : 0u);
     args.callback = on_token;
     args.callback_user = s;
     args.n_generated = s->n_generated;
@@ -234,6 +235,12 @@ static json_t *entries_json(const generate_state *s)
     return root;
 }
 
+/* A decoder goes on where the prompt ends; an encoder-decoder answers it. */
+static const char *between(const generate_state *s)
+{
+    return s->m.info.kind == ATTN_MODEL_ENCODER_DECODER ? " → " : "";
+}
+
 /* Several prompts at once: each under its number, when all are done. */
 static void show_entries(const cli_term *term, const generate_state *s)
 {
@@ -242,6 +249,7 @@ static void show_entries(const cli_term *term, const generate_state *s)
         printf("%s%s[%lld]%s ", i ? "\n" : "", cli_bold(term), (long long)i + 1, cli_reset(term));
         fputs(cli_dim(term), stdout);
         cli_print_safe(e->prompt, e->prompt_bytes);
+        fputs(between(s), stdout);
         fputs(cli_reset(term), stdout);
         cli_print_safe(e->text ? e->text : "", e->text_bytes);
         putchar('\n');
@@ -268,6 +276,7 @@ static int generate_and_show(generate_state *s)
     if (s->streaming && term.colour && !s->options->chat) {
         fputs(cli_dim(&term), stdout);
         cli_print_safe(s->entries[0].prompt, s->entries[0].prompt_bytes);
+        fputs(between(s), stdout);
         fputs(cli_reset(&term), stdout);
         fflush(stdout);
     }
@@ -304,7 +313,7 @@ static int with_model(generate_state *s)
     const generate_options *o = s->options;
     attn_session_options session;
     int code;
-    if (s->m.info.kind != ATTN_MODEL_DECODER || !s->m.info.has_logits) {
+    if (s->m.info.kind == ATTN_MODEL_ENCODER || !s->m.info.has_logits) {
         cli_error("generate", "%s is no decoder: it gives no next token", s->m.info.name);
         return CLI_FAILED;
     }

@@ -15,7 +15,8 @@ enum {
     OPT_ARCH = 256, OPT_PRESET, OPT_LAYERS, OPT_HEADS, OPT_KV_HEADS, OPT_WIDTH, OPT_FF, OPT_CONTEXT, OPT_VOCAB, OPT_CHARS,
     OPT_PRE_NORM, OPT_BATCH, OPT_ACCUMULATE, OPT_STEPS, OPT_LR, OPT_MIN_LR, OPT_WARMUP, OPT_SQRT, OPT_DECAY, OPT_BETA1,
     OPT_BETA2, OPT_CLIP, OPT_DROPOUT, OPT_SEED, OPT_DTYPE, OPT_RECOMPUTE, OPT_THREADS, OPT_VAL, OPT_VAL_SHARE,
-    OPT_EVAL_EVERY, OPT_EVAL_BATCHES, OPT_SAVE_EVERY, OPT_SAMPLE_EVERY, OPT_PROMPT, OPT_EXPORT, OPT_DRY_RUN, OPT_RESUME
+    OPT_EVAL_EVERY, OPT_EVAL_BATCHES, OPT_SAVE_EVERY, OPT_SAMPLE_EVERY, OPT_PROMPT, OPT_EXPORT, OPT_DRY_RUN, OPT_RESUME,
+    OPT_TASK
 };
 
 static const struct option long_options[] = {
@@ -37,7 +38,8 @@ static const struct option long_options[] = {
     {"eval-batches", 1, NULL, OPT_EVAL_BATCHES}, {"save-every", 1, NULL, OPT_SAVE_EVERY},
     {"sample-every", 1, NULL, OPT_SAMPLE_EVERY}, {"prompt", 1, NULL, OPT_PROMPT},
     {"export", 1, NULL, OPT_EXPORT},       {"dry-run", 0, NULL, OPT_DRY_RUN},
-    {"resume", 0, NULL, OPT_RESUME},       {NULL, 0, NULL, 0}};
+    {"resume", 0, NULL, OPT_RESUME},       {"task", 1, NULL, OPT_TASK},
+    {NULL, 0, NULL, 0}};
 
 static const struct whole_option {
     int code;
@@ -150,6 +152,7 @@ static bool take_word(train_settings *s, int code)
         s->export_dtype = found >= 0 ? dtypes[found] : 0;
         return found >= 0;
     case OPT_PRESET:
+    case OPT_TASK:
         return true; /* taken before all others */
     case OPT_VAL:
         return add_path(s->validation, &s->n_validation, optarg);
@@ -179,6 +182,7 @@ static bool take_word(train_settings *s, int code)
 static bool take_option(train_settings *s, int code)
 {
     s->steps_given |= code == OPT_STEPS;
+    s->vocab_given |= code == OPT_VOCAB;
     if (code != OPT_STEPS && code != OPT_THREADS && code != OPT_RESUME && code != OPT_DRY_RUN && code != 'o')
         for (const struct option *o = long_options; o->name; o++)
             s->kept_option = o->val == code ? o->name : s->kept_option;
@@ -254,17 +258,56 @@ static bool names_are_utf8(const train_settings *s)
     return !bad;
 }
 
+/* The value of "--name value" or "--name=value" at argv[i]; NULL: it is another word. */
+static const char *value_of(int argc, char **argv, int i, const char *name)
+{
+    const size_t n = strlen(name);
+    if (strncmp(argv[i], name, n) != 0)
+        return NULL;
+    return argv[i][n] == '=' ? argv[i] + n + 1 : !argv[i][n] && i + 1 < argc ? argv[i + 1] : NULL;
+}
+
+/* --preset and --task set many defaults at once, wherever they stand. */
+static bool take_presets(train_settings *s, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *preset = value_of(argc, argv, i, "--preset"), *task = value_of(argc, argv, i, "--task");
+        if (preset && !apply_preset(s, preset))
+            return false;
+        if (task && strcmp(task, "numbers") != 0) {
+            cli_error("train", "--task is '%s'; there is numbers", task);
+            return false;
+        }
+        if (task) {
+            s->task = true;
+            train_task_settings(s);
+        }
+    }
+    return true;
+}
+
+/* --task brings texts, architecture and norms of its own. */
+static bool task_is_alone(const train_settings *s)
+{
+    const char *other = s->n_texts                                   ? s->texts[0]
+                        : s->n_validation                            ? "--val"
+                        : s->dry_run                                 ? "--dry-run"
+                        : s->resume                                  ? "--resume"
+                        : s->model.arch != ATTN_TRAIN_ENCDEC         ? "--arch"
+                        : s->model.flags & ATTN_TRAIN_PRE_NORM       ? "--pre-norm"
+                                                                     : NULL;
+    if (!s->task || !other)
+        return true;
+    cli_error("train", "%s and --task exclude each other", other);
+    return false;
+}
+
 static bool read_settings(train_settings *s, int argc, char **argv)
 {
     int code;
     set_defaults(s);
-    for (int i = 1; i < argc; i++) {
-        const char *name = strncmp(argv[i], "--preset=", 9) == 0                     ? argv[i] + 9
-                           : strcmp(argv[i], "--preset") == 0 && i + 1 < argc ? argv[i + 1]
-                                                                                     : NULL;
-        if (name && !apply_preset(s, name))
-            return false;
-    }
+    if (!take_presets(s, argc, argv))
+        return false;
     opterr = 0;
     optind = 1;
     while ((code = getopt_long(argc, argv, "o:", long_options, NULL)) != -1)
@@ -282,7 +325,9 @@ static bool read_settings(train_settings *s, int argc, char **argv)
         cli_error("train", "where to? -o DIR is missing");
         return false;
     }
-    if (s->n_texts == 0 && !s->resume) {
+    if (!task_is_alone(s))
+        return false;
+    if (s->n_texts == 0 && !s->resume && !s->task) {
         cli_error("train", "no text given");
         cli_hint("for example: attn train book.txt -o my-model");
         return false;
@@ -385,6 +430,8 @@ static void settings_from(train_run *run, const json_t *state)
     s->save_every = whole_of(state, "save_every");
     s->sample_every = whole_of(state, "sample_every");
     s->export_dtype = (int32_t)whole_of(state, "export_dtype");
+    snprintf(s->pairs_digest, sizeof s->pairs_digest, "%s",
+             json_is_string(json_object_get(state, "pairs")) ? json_string_value(json_object_get(state, "pairs")) : "");
     run->seconds = json_number_value(json_object_get(state, "seconds"));
     run->validation = json_number_value(json_object_get(state, "last_validation"));
     if (run->validation < 0)
@@ -441,9 +488,18 @@ static bool sizes_are_possible(train_run *run)
     attn_trainer_options o = run->s.model;
     o.vocab_size = run->s.chars ? 100 : run->s.vocab_size;
     ATTN_ARGS_INIT(&run->info);
-    if (attn_train_plan(&o, run->s.batch, run->s.length, &run->info) == ATTN_OK)
+    if (attn_train_plan(&o, run->s.batch, run->s.length, &run->info) != ATTN_OK) {
+        cli_error("train", "%s", attn_train_error());
+        return false;
+    }
+    const double needed = (double)run->info.state_bytes + (double)run->info.activation_bytes;
+    const double there = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (there <= 0 || needed <= there)
         return true;
-    cli_error("train", "%s", attn_train_error());
+    cli_error("train", "width %lld, context %lld and batch %lld need %.1f GB of memory (%.4g million parameters; activations "
+              "%.1f GB); this machine has %.1f GB", (long long)o.d_model, (long long)o.context, (long long)run->s.batch,
+              needed / 1e9, (double)run->info.n_parameters / 1e6, (double)run->info.activation_bytes / 1e9, there / 1e9);
+    cli_hint("smaller sizes, a smaller --batch, or --recompute; --dry-run says what they need");
     return false;
 }
 
@@ -454,47 +510,76 @@ static bool texts_are_long_enough(const train_run *run)
         return true;
     ATTN_ARGS_INIT(&info);
     attn_train_data_get_info(run->data, &info);
-    if (info.n_train > run->s.length)
+    if (info.n_train <= run->s.length) {
+        cli_error("train", "--context is %lld, but the texts give %lld training tokens; one more than the context is needed",
+                  (long long)run->s.length, (long long)info.n_train);
+        return false;
+    }
+    if (!run->s.chars && run->s.vocab_given && run->vocab_size < run->s.vocab_size)
+        fprintf(stderr, "attn train: --vocab is %lld; the texts give %lld ids, then no pair comes twice\n",
+                (long long)run->s.vocab_size, (long long)run->vocab_size);
+    if (info.n_validation > run->s.length)
         return true;
-    cli_error("train", "--context is %lld, but the texts give %lld training tokens; one more than the context is needed",
-              (long long)run->s.length, (long long)info.n_train);
-    return false;
+    if (run->s.n_validation > 0)
+        cli_error("train", "--context is %lld, but --val %s gives %lld tokens; one more than the context is needed",
+                  (long long)run->s.length, run->s.validation[0], (long long)info.n_validation);
+    else if (run->s.validation_share > 0)
+        fprintf(stderr, "attn train: no validation: %g of the texts is %lld tokens, fewer than the context\n",
+                run->s.validation_share, (long long)info.n_validation);
+    return run->s.n_validation == 0;
 }
 
-/* What a run that never began leaves in a folder of its own: nothing. */
-static void remove_beginnings(const train_settings *s)
+/* What a run that has no checkpoint leaves behind: nothing. */
+static void remove_beginnings(const train_run *run)
 {
-    static const char *const names[] = {"tokenizer.json", "tokens.bin", "log.jsonl"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *path = train_path(s, names[i]);
+    static const char *const names[] = {"tokenizer.json", "tokens.bin", "log.jsonl", "model.safetensors", "config.json"};
+    char *checkpoint = train_path(&run->s, "checkpoint.safetensors");
+    const bool begun = !checkpoint || access(checkpoint, F_OK) == 0;
+    free(checkpoint);
+    for (size_t i = 0; !begun && i < sizeof names / sizeof *names; i++) {
+        char *path = train_path(&run->s, names[i]);
         if (path)
             remove(path);
         free(path);
     }
-    rmdir(s->folder);
+    if (!begun && run->made_folder)
+        rmdir(run->s.folder);
+}
+
+/* A fresh run writes over nothing that is not its own. */
+static bool folder_is_free(const train_settings *s)
+{
+    static const char *const names[] = {"checkpoint.safetensors", "model.safetensors", "config.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = train_path(s, names[i]);
+        const bool there = path && access(path, F_OK) == 0;
+        free(path);
+        if (!there)
+            continue;
+        cli_error("train", i == 0 ? "%s holds a run already" : "%s holds a model already (%s)", s->folder, names[i]);
+        if (i == 0)
+            cli_hint("to go on with it: attn train --resume -o %s", s->folder);
+        return false;
+    }
+    return true;
 }
 
 static bool begin(train_run *run, json_t **state)
 {
-    bool good, made = false;
+    bool good;
     if (run->s.resume) {
         good = resume_trainer(run, state) && train_prepare_data(run);
     } else {
-        char *path = run->s.folder ? train_path(&run->s, "checkpoint.safetensors") : NULL;
-        if (path && access(path, F_OK) == 0) {
-            cli_error("train", "%s holds a run already", run->s.folder);
-            cli_hint("to go on with it: attn train --resume -o %s", run->s.folder);
-            free(path);
+        good = folder_is_free(&run->s);
+        if (!good)
             return false;
-        }
-        free(path);
-        good = sizes_are_possible(run) && make_folder(run->s.folder, &made) && train_prepare_data(run) &&
+        good = sizes_are_possible(run) && make_folder(run->s.folder, &run->made_folder) && train_prepare_data(run) &&
                texts_are_long_enough(run) && create_trainer(run);
         run->info.options = run->s.model;
     }
     good = good && allocate_batch(run) && get_info(run) && open_log(run, *state ? whole_of(*state, "log_bytes") : 0);
-    if (!good && made)
-        remove_beginnings(&run->s);
+    if (!good && !run->s.resume)
+        remove_beginnings(run);
     return good;
 }
 
@@ -574,14 +659,13 @@ static void show_end(const train_run *run)
     printf("\n%s holds the model, log.jsonl, loss.svg and loss.png\n", run->s.folder);
 }
 
-static int train(int argc, char **argv)
+int train_one(const train_settings *settings, bool *finished)
 {
-    train_run run = {.validation = NAN, .exact = NAN};
+    train_run run = {.s = *settings, .validation = NAN, .exact = NAN};
     json_t *state = NULL;
-    if (!read_settings(&run.s, argc, argv))
-        return CLI_USAGE;
     run.interactive = isatty(fileno(stdout)) != 0;
     int code = CLI_FAILED;
+    *finished = false;
     if (run.s.dry_run) {
         code = dry_run(&run);
     } else if (begin(&run, &state)) {
@@ -590,12 +674,24 @@ static int train(int argc, char **argv)
         code = train_loop(&run);
         ATTN_ARGS_INIT(&run.info);
         attn_trainer_get_info(run.trainer, run.s.batch, run.s.length, &run.info);
-        if (code == CLI_OK && run.info.step >= run.s.schedule.steps)
+        *finished = code == CLI_OK && run.info.step >= run.s.schedule.steps;
+        if (*finished)
             show_end(&run);
+        if (code != CLI_OK && !run.s.resume)
+            remove_beginnings(&run);
     }
     free_run(&run);
     json_decref(state);
     return code;
+}
+
+static int train(int argc, char **argv)
+{
+    train_settings s;
+    bool finished;
+    if (!read_settings(&s, argc, argv))
+        return CLI_USAGE;
+    return s.task ? train_task(&s) : train_one(&s, &finished);
 }
 
 const cli_command cli_train = {
@@ -603,6 +699,7 @@ const cli_command cli_train = {
     "attn train - learns a vocabulary and a model from texts\n\n"
     "usage: attn train TEXT... -o DIR [OPTIONS]\n"
     "       attn train --resume -o DIR [--steps N] [--threads N]\n"
+    "       attn train --task numbers -o DIR [OPTIONS]\n"
     "\n"
     "Learns a vocabulary from the texts, trains a model, and leaves DIR as a model that `attn run --model\n"
     "DIR`, `attn generate --model DIR` and Hugging Face Transformers load. Ctrl-C saves and stops.\n"
@@ -625,6 +722,8 @@ const cli_command cli_train = {
     "  --export f32|bf16|f16               numbers of model.safetensors (f32)\n"
     "  --dry-run           say parameters, memory and time, and write nothing\n"
     "  --resume            go on where DIR was stopped or killed\n"
+    "  --task numbers      numbers in words to digits by the model of 2017: post-norm with warm-up in\n"
+    "                      DIR/post-norm, pre-norm without in DIR/pre-norm, both losses in DIR/curves.svg\n"
     "\n"
     "example: attn train book.txt -o my-model --steps 500 && attn generate --model my-model \"It was\"\n",
     train};

@@ -41,6 +41,33 @@ static bool fetched(const char *command, const char *folder, const char *name)
     return false;
 }
 
+/* The small model of the repository, beside the build or where it was installed: what `attn run` and `attn generate` show
+ * where the real one cannot be had. */
+static bool shipped_model(const char *command, char *path, size_t capacity)
+{
+    static const char *const places[] = {"../models/austen", "../share/attn/austen"};
+    char program[2048];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(program, '/');
+    if (!slash || (strcmp(command, "run") != 0 && strcmp(command, "generate") != 0))
+        return false;
+    *slash = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char weights[4096];
+        int used = snprintf(path, capacity, "%s/%s", program, places[i]);
+        if (used <= 0 || (size_t)used >= capacity)
+            continue;
+        snprintf(weights, sizeof weights, "%s/model.safetensors", path);
+        if (!readable(weights))
+            continue;
+        fprintf(stderr, "attn %s: no %s at hand; using the small model that comes with attn, which knows little (%s)\n",
+                command, CLI_DEFAULT_MODEL, path);
+        return true;
+    }
+    return false;
+}
+
 int cli_model_find(const char *command, const char *name, const char *default_name, char *path,
                    size_t capacity)
 {
@@ -63,6 +90,8 @@ int cli_model_find(const char *command, const char *name, const char *default_na
         if (n > 0 && (size_t)n < capacity && readable(path))
             return CLI_OK;
     }
+    if (!name && strcmp(wanted, CLI_DEFAULT_MODEL) == 0 && shipped_model(command, path, capacity))
+        return CLI_OK;
     if (name)
         cli_error(command,
                   "no model '%s' here or in %s; give a file, a folder, or a name from there", name,

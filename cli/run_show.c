@@ -13,15 +13,27 @@ static int columns_of(const char *text)
     return (int)attn_text_columns(text, strlen(text));
 }
 
-/* A token as a heading: without its leading space. */
-static void label(const run_state *s, int32_t id, int max_columns, char out[LABEL_BYTES])
+void run_label(const run_state *s, int32_t id, int max_columns, char *out, size_t capacity)
 {
     size_t bytes, skip;
     char *text = cli_token_bytes(&s->m, id, &bytes);
     skip = text && bytes > 1 && text[0] == ' ';
-    attn_text_visible(text ? text + skip : "", text ? bytes - skip : 0, max_columns, out,
-                      LABEL_BYTES, NULL);
+    attn_text_visible(text ? text + skip : "", text ? bytes - skip : 0, max_columns, out, capacity,
+                      NULL);
     free(text);
+}
+
+static void label(const run_state *s, int32_t id, int max_columns, char out[LABEL_BYTES])
+{
+    run_label(s, id, max_columns, out, LABEL_BYTES);
+}
+
+int run_label_columns(const run_state *s, int32_t id, int max_columns)
+{
+    char text[LABEL_BYTES];
+    label(s, id, max_columns, text);
+    int width = columns_of(text);
+    return (width > 4 ? width : 4) + 2;
 }
 
 /* ---- Model, tokens, next tokens ------------------------------------------------------------ */
@@ -115,7 +127,7 @@ static void print_weight(double w, int columns)
 }
 
 /* A cell of the heat map: the number on its colour; without colour a block beside the number. */
-static void print_cell(const cli_term *term, double w, int columns, bool own)
+void run_print_cell(const cli_term *term, double w, int columns, bool own)
 {
     char text[8], cell[16];
     weight_text(w, text);
@@ -156,10 +168,7 @@ static void print_left(const cli_term *term, const run_reading *r)
 
 static int column_width(const run_state *s, int64_t j)
 {
-    char text[LABEL_BYTES];
-    label(s, s->ids[j], LABEL_COLUMNS, text);
-    int width = j == s->at ? 6 : columns_of(text);
-    return (width > 4 ? width : 4) + 2;
+    return j == s->at ? 8 : run_label_columns(s, s->ids[j], LABEL_COLUMNS);
 }
 
 /* The last row: the largest weight that any head of any layer puts on each token. */
@@ -173,7 +182,7 @@ static void show_most(const cli_term *term, const run_state *s)
         double most = 0.0;
         for (int64_t h = 0; h < heads; h++)
             most = fmax(most, s->rows[h * s->n + j]);
-        print_cell(term, most, column_width(s, j), false);
+        run_print_cell(term, most, column_width(s, j), false);
     }
     putchar('\n');
 }
@@ -193,7 +202,7 @@ static void show_table(const cli_term *term, const run_state *s)
     for (int64_t r = 0; r < s->n_readings; r++) {
         print_left(term, &s->readings[r]);
         for (int64_t j = 1; j <= s->at; j++)
-            print_cell(term, s->readings[r].weights[j], column_width(s, j), j == s->at);
+            run_print_cell(term, s->readings[r].weights[j], column_width(s, j), j == s->at);
         print_right(s, &s->readings[r]);
     }
     show_most(term, s);

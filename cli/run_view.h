@@ -82,6 +82,16 @@ void run_show_model(const cli_term *term, const run_state *s);
 void run_show_tokens(const cli_term *term, const run_state *s);
 void run_show_top(const cli_term *term, const run_state *s);
 void run_show_readings(const cli_term *term, const run_state *s);
+/** A token as a heading, without its leading space, in at most max_columns; and the width of its column. */
+void run_label(const run_state *s, int32_t id, int max_columns, char *out, size_t capacity);
+int run_label_columns(const run_state *s, int32_t id, int max_columns);
+/** A cell of a heat map. */
+void run_print_cell(const cli_term *term, double weight, int columns, bool own);
+
+/* ---- run_translate.c ----------------------------------------------------------------------- */
+
+/** All of `attn run` on an encoder-decoder, once tokens and session are there. An exit code. */
+int run_translate(run_state *s);
 
 /* ---- run_generate.c ------------------------------------------------------------------------ */
 

@@ -5,7 +5,7 @@
 #include "attn/train.h"
 #include "cli.h"
 
-enum { TRAIN_MOST_TEXTS = 256 };
+enum { TRAIN_MOST_TEXTS = 256, TRAIN_NUMBER_BYTES = 96 };
 
 /* What the command line asks for; a run's own are kept in its checkpoint. */
 typedef struct train_settings {
@@ -19,7 +19,8 @@ typedef struct train_settings {
     double validation_share;
     int32_t export_dtype;
     uint64_t order_seed;
-    bool chars, dry_run, resume, steps_given;
+    bool chars, dry_run, resume, steps_given, vocab_given, task;
+    char pairs_digest[17]; /* of a resumed run's pairs, in hexadecimal; "": not known */
     const char *kept_option; /* one that --resume does not change, NULL: none was given */
 } train_settings;
 
@@ -48,8 +49,22 @@ typedef struct train_run {
     int64_t vocab_size;
     int32_t *tokens, *targets, *source;
     int64_t *source_lengths;
-    bool interactive;
+    char pairs_digest[17];
+    bool interactive, made_folder;
 } train_run;
+
+/* ---- cmd_train.c ---- */
+
+/* One run, fresh or resumed; *finished: it made all its steps. An exit code. */
+int train_one(const train_settings *s, bool *finished);
+
+/* ---- train_task.c ---- */
+
+/* --task numbers: defaults of its runs, then both of them, in folders of their own. An exit code. */
+void train_task_settings(train_settings *s);
+int train_task(train_settings *s);
+/* n in 0 .. 999,999. */
+void train_number_in_words(int n, char out[TRAIN_NUMBER_BYTES]);
 
 /* ---- train_texts.c ---- */
 
@@ -75,10 +90,12 @@ void train_show_progress(const train_run *run, int64_t step, double loss, double
 void train_end_progress(const train_run *run);
 /* One line of log.jsonl. */
 void train_log(train_run *run, json_t *line);
+/* The points of log.jsonl, to be freed; NULL: none. */
+attn_train_point *train_points(const train_settings *s, int64_t *n);
 /* loss.svg and loss.png from log.jsonl. */
 void train_draw(const train_run *run);
 /* A continuation of the prompt by the exported model. */
-void train_show_sample(const train_run *run, int64_t step);
+void train_show_sample(train_run *run, int64_t step);
 char *train_path(const train_settings *s, const char *name);
 
 #endif

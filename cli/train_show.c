@@ -143,19 +143,17 @@ static double number_of(const json_t *line, const char *key)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-void train_draw(const train_run *run)
+attn_train_point *train_points(const train_settings *s, int64_t *n)
 {
-    char *log = train_path(&run->s, "log.jsonl"), *svg = train_path(&run->s, "loss.svg");
-    char *png = train_path(&run->s, "loss.png"), text[1024], title[96];
+    char *log = train_path(s, "log.jsonl"), text[1024];
     attn_train_point *points = NULL;
-    int64_t n = 0, capacity = 0;
-    if (run->log)
-        fflush(run->log);
+    int64_t capacity = 0;
     FILE *file = log ? fopen(log, "r") : NULL;
+    *n = 0;
     while (file && fgets(text, sizeof text, file)) {
         json_t *line = json_loads(text, 0, NULL);
         const json_t *step = json_object_get(line, "step");
-        if (n == capacity) {
+        if (*n == capacity) {
             capacity = 2 * capacity + 1024;
             attn_train_point *more = realloc(points, (size_t)capacity * sizeof *more);
             if (!more) {
@@ -164,18 +162,31 @@ void train_draw(const train_run *run)
             }
             points = more;
         }
-        if (json_is_integer(step) && (n == 0 || json_integer_value(step) > points[n - 1].step))
-            points[n++] = (attn_train_point){json_integer_value(step), number_of(line, "loss"),
-                                             number_of(line, "validation")};
+        if (json_is_integer(step) && (*n == 0 || json_integer_value(step) > points[*n - 1].step))
+            points[(*n)++] = (attn_train_point){json_integer_value(step), number_of(line, "loss"),
+                                                number_of(line, "validation")};
         json_decref(line);
     }
     if (file)
         fclose(file);
+    free(log);
+    if (*n > 0)
+        return points;
+    free(points);
+    return NULL;
+}
+
+void train_draw(const train_run *run)
+{
+    char *svg = train_path(&run->s, "loss.svg"), *png = train_path(&run->s, "loss.png"), title[96];
+    int64_t n = 0;
+    if (run->log)
+        fflush(run->log);
+    attn_train_point *points = train_points(&run->s, &n);
     snprintf(title, sizeof title, "attn train, %.2f million parameters", (double)run->info.n_parameters / 1e6);
-    if (n > 0 && svg && png && attn_train_draw_curve(points, n, title, svg, png) != ATTN_OK)
+    if (points && svg && png && attn_train_draw_curve(points, n, title, svg, png) != ATTN_OK)
         cli_error("train", "no curve: %s", attn_model_error(NULL));
     free(points);
-    free(log);
     free(svg);
     free(png);
 }
@@ -215,14 +226,41 @@ static void sample_from(const train_run *run, attn_session *session, const int32
     putchar('\n');
 }
 
+/* Encoder-decoder: what becomes of the first held-out pairs. */
+static void show_pairs(train_run *run, int64_t step)
+{
+    attn_train_batch batch;
+    const int64_t n = run->pairs.n - run->pairs.n_train, shown = n < 3 ? n : 3;
+    if (n == 0 || !train_fill_batch(run, true, 0, &batch, NULL))
+        return;
+    batch.batch = shown < batch.batch ? shown : batch.batch;
+    int32_t *out = malloc((size_t)(batch.batch * batch.length) * sizeof *out);
+    int64_t *lengths = malloc((size_t)batch.batch * sizeof *lengths);
+    if (out && lengths && attn_trainer_translate(run->trainer, &batch, batch.length, out, lengths) == ATTN_OK) {
+        train_end_progress(run);
+        printf("samples after step %lld:\n", (long long)step);
+        for (int64_t b = 0; b < batch.batch; b++) {
+            fputs("  ", stdout);
+            print_ids(run->tokenizer, run->source + b * batch.source_length, run->source_lengths[b]);
+            fputs(" -> ", stdout);
+            print_ids(run->tokenizer, out + b * batch.length, lengths[b]);
+            putchar('\n');
+        }
+    }
+    free(out);
+    free(lengths);
+}
+
 /* The exported model is loaded as any other would be: what is shown is what users get. */
-void train_show_sample(const train_run *run, int64_t step)
+void train_show_sample(train_run *run, int64_t step)
 {
     attn_model *model;
     attn_session *session = NULL;
     attn_encoding *encoding;
     const char *prompt = run->s.prompt && run->s.prompt[0] ? run->s.prompt : "The ";
     const int32_t arch = run->info.options.arch;
+    if (arch == ATTN_TRAIN_ENCDEC)
+        show_pairs(run, step);
     if ((arch != ATTN_TRAIN_GPT2 && arch != ATTN_TRAIN_LLAMA) || attn_encoding_create(&encoding) != ATTN_OK)
         return;
     if (attn_model_load(run->s.folder, NULL, &model) == ATTN_OK) {

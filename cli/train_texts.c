@@ -175,7 +175,29 @@ static bool make_pairs(train_run *run, const text_list *texts, const text_list *
         cli_error("train", "the texts hold no pair");
         good = false;
     }
+    if (good && validation->n > 0 && p->n == p->n_train) {
+        cli_error("train", "--val %s holds no pair", run->s.validation[0]);
+        good = false;
+    }
     return good;
+}
+
+/* FNV-1a over ids and cuts: a resumed run goes on with the pairs that it began with, or not at all. */
+static bool pairs_are_the_same(train_run *run)
+{
+    const train_pairs *p = &run->pairs;
+    uint64_t digest = 14695981039346656037u;
+    for (int64_t i = 0; i < p->starts[2 * p->n]; i++)
+        digest = (digest ^ (uint32_t)p->ids[i]) * 1099511628211u;
+    for (int64_t i = 0; i <= 2 * p->n; i++)
+        digest = (digest ^ (uint64_t)p->starts[i]) * 1099511628211u;
+    digest = (digest ^ (uint64_t)p->n_train) * 1099511628211u;
+    snprintf(run->pairs_digest, sizeof run->pairs_digest, "%016llx", (unsigned long long)digest);
+    if (!run->s.resume || !run->s.pairs_digest[0] || strcmp(run->s.pairs_digest, run->pairs_digest) == 0)
+        return true;
+    cli_error("train", "%s%s: the pairs are not those that the run in %s began with", run->s.texts[0],
+              run->s.n_texts + run->s.n_validation > 1 ? " and the other texts" : "", run->s.folder);
+    return false;
 }
 
 /* ---- All of it ---- */
@@ -193,7 +215,7 @@ bool train_prepare_data(train_run *run)
         good = learn(run, &texts, vocabulary);
     good = good && load_tokenizer(run, vocabulary);
     if (good && pairs)
-        good = make_pairs(run, &texts, &validation);
+        good = make_pairs(run, &texts, &validation) && pairs_are_the_same(run);
     if (good && !pairs && !run->s.resume)
         good = encode(run, &texts, &validation, ids);
     if (good && !pairs)

@@ -11,6 +11,8 @@ install(TARGETS attn EXPORT attnTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBD
 if(ATTN_MODEL)
   install(TARGETS attn_model EXPORT attnTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(TARGETS attn_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES models/austen/config.json models/austen/model.safetensors models/austen/tokenizer.json
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/attn/austen) # what `attn run` shows offline
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/attn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT attnTargets NAMESPACE attn:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)

@@ -185,7 +185,14 @@ ATTN_API const char *attn_model_token(const attn_model *model, int32_t id);
 
 /** Special ids: the end-of-text token of generation, the beginning token, padding, unknown, [CLS], [SEP], [MASK];
  * -1 where the model has none. */
-enum { ATTN_TOKEN_EOS = 0, ATTN_TOKEN_BOS = 1, ATTN_TOKEN_PAD = 2, ATTN_TOKEN_UNK = 3, ATTN_TOKEN_MASK = 4 };
+enum { /* attn_model_special */
+    ATTN_TOKEN_EOS = 0,
+    ATTN_TOKEN_BOS = 1,
+    ATTN_TOKEN_PAD = 2,
+    ATTN_TOKEN_UNK = 3,
+    ATTN_TOKEN_MASK = 4,
+    ATTN_TOKEN_DECODER_START = 5 /* what the decoder of an encoder-decoder begins with */
+};
 ATTN_API int32_t attn_model_special(const attn_model *model, int32_t which);
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
@@ -385,7 +392,9 @@ typedef struct attn_generated {
 typedef int (*attn_token_callback)(void *user, const attn_generated *generated);
 
 enum { /* attn_generate_args.flags */
-    ATTN_GENERATE_IGNORE_EOS = 1
+    ATTN_GENERATE_IGNORE_EOS = 1,
+    ATTN_GENERATE_ENCODE = 2 /* encoder-decoder: its encoder reads the prompts, what the session held is forgotten, and the
+                                decoder begins with the model's start token; else the prompts are the decoder's */
 };
 
 typedef struct attn_generate_args {

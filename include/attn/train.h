@@ -279,6 +279,15 @@ typedef struct attn_train_point {
 ATTN_API attn_status attn_train_draw_curve(const attn_train_point *points, int64_t n, const char *title,
                                            const char *svg_path, const char *png_path);
 
+typedef struct attn_train_curve {
+    const attn_train_point *points; /* [n] */
+    int64_t n;
+    const char *title;
+} attn_train_curve;
+
+/** Draws up to 8 runs side by side on the same axes, as one SVG. Returns as attn_train_draw_curve. */
+ATTN_API attn_status attn_train_draw_curves(const attn_train_curve *curves, int64_t n_curves, const char *svg_path);
+
 #ifdef __cplusplus
 }
 #endif

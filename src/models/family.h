@@ -153,5 +153,6 @@ extern const attn_family attn_family_opt;
 extern const attn_family attn_family_t5;
 extern const attn_family attn_family_torch;
 extern const attn_family attn_family_vit;
+extern const attn_family attn_family_vaswani;
 
 #endif

@@ -111,10 +111,9 @@ static void run_linear(const attn_pass *pass, const attn_linear *linear, const f
 /* Vaswani et al. 2017, section 3.5: sin and cos of position / 10000^(2i / d_model), interleaved. */
 static void add_sinusoid(int64_t position, int64_t d_model, float *x)
 {
-    for (int64_t i = 0; i + 1 < d_model; i += 2) {
-        const double angle = (double)position / pow(10000.0, (double)i / (double)d_model);
-        x[i] += (float)sin(angle);
-        x[i + 1] += (float)cos(angle);
+    for (int64_t i = 0; i < d_model; i++) {
+        const double angle = (double)position / pow(10000.0, (double)(i / 2 * 2) / (double)d_model);
+        x[i] += (float)(i % 2 ? cos(angle) : sin(angle));
     }
 }
 

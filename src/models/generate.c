@@ -29,6 +29,7 @@ typedef struct generation {
 static attn_status check_args(const attn_session *s, const attn_generate_args *a)
 {
     const attn_description *d = &s->model->d;
+    const bool encode = (a->flags & ATTN_GENERATE_ENCODE) != 0;
     int64_t first = 0;
     if (!d->has_logits || d->kind == ATTN_MODEL_ENCODER)
         return attn_model_fail(ATTN_ERR_UNSUPPORTED, "a %s model cannot generate", d->family);
@@ -38,6 +39,12 @@ static attn_status check_args(const attn_session *s, const attn_generate_args *a
                        "token_stride is %lld, max_new %lld", (long long)a->token_stride, (long long)a->max_new);
     ATTN_MODEL_REQUIRE(a->n_stop_tokens >= 0 && (a->stop_tokens || !a->n_stop_tokens), "stop_tokens is NULL");
     ATTN_MODEL_REQUIRE(a->n_stop_texts >= 0 && (a->stop_texts || !a->n_stop_texts), "stop_texts is NULL");
+    ATTN_MODEL_REQUIRE(!(a->flags & ~(uint32_t)(ATTN_GENERATE_IGNORE_EOS | ATTN_GENERATE_ENCODE)), "flags is 0x%x", a->flags);
+    ATTN_MODEL_REQUIRE(!encode || d->kind == ATTN_MODEL_ENCODER_DECODER,
+                       "flags holds ATTN_GENERATE_ENCODE; a %s model has no encoder beside its decoder", d->family);
+    if (encode && (d->decoder_start_id < 0 || d->decoder_start_id >= d->vocab_size))
+        return attn_model_fail(ATTN_ERR_UNSUPPORTED, "config.json: decoder_start_token_id is %d: the decoder has no first token",
+                               d->decoder_start_id);
     for (int64_t i = 0; i < a->n_stop_texts; i++)
         ATTN_MODEL_REQUIRE(a->stop_texts[i] && *a->stop_texts[i], "stop_texts[%lld] is empty", (long long)i);
     if (a->n_stop_texts && !s->model->tokenizer)
@@ -45,7 +52,7 @@ static attn_status check_args(const attn_session *s, const attn_generate_args *a
     for (int64_t b = 0; b < s->batch; b++) {
         const int64_t n = a->prompt_lengths[b];
         ATTN_MODEL_REQUIRE(n >= 1 && n <= INT32_MAX, "prompt_lengths[%lld] is %lld", (long long)b, (long long)n);
-        ATTN_MODEL_REQUIRE(s->lengths[b] + n <= s->max_capacity,
+        ATTN_MODEL_REQUIRE(encode || s->lengths[b] + n <= s->max_capacity,
                            "prompt_lengths[%lld]: %lld tokens and %lld cached ones do not fit the context of %lld",
                            (long long)b, (long long)n, (long long)s->lengths[b], (long long)s->max_capacity);
         for (int64_t i = 0; i < n; i++)
@@ -72,6 +79,19 @@ static attn_status remember(sequence *q, int32_t token)
         q->history = grown;
     }
     q->history[q->n_history++] = token;
+    return ATTN_OK;
+}
+
+/* Gives the prompts to the encoder; the decoder then begins with its start token. */
+static attn_status run_encoder(generation *g, const attn_forward_args *prompts)
+{
+    const int32_t first = g->s->model->d.decoder_start_id;
+    ATTN_TRY(attn_model_forward_encoder(g->s, prompts));
+    for (int64_t b = 0; b < g->s->batch; b++) {
+        g->tokens[b] = first;
+        g->seq[b].n_history = 0; /* what a decoder repeats is its own text */
+        ATTN_TRY(remember(&g->seq[b], first));
+    }
     return ATTN_OK;
 }
 
@@ -106,6 +126,11 @@ static attn_status start(generation *g)
     f.tokens = g->tokens;
     f.n_tokens = longest;
     f.keep = g->keep;
+    if (g->a.flags & ATTN_GENERATE_ENCODE) {
+        ATTN_TRY(run_encoder(g, &f));
+        f.n_tokens = 1;
+        f.keep = NULL;
+    }
     f.logits = g->logits;
     return attn_model_forward(g->s, &f);
 }

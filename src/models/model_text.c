@@ -218,8 +218,10 @@ int32_t attn_model_special(const attn_model *model, int32_t which)
 {
     static const int32_t roles[] = {ATTN_SPECIAL_EOS, ATTN_SPECIAL_BOS, ATTN_SPECIAL_PAD, ATTN_SPECIAL_UNK,
                                     ATTN_SPECIAL_MASK};
-    if (!model || which < 0 || which > ATTN_TOKEN_MASK)
+    if (!model || which < 0 || which > ATTN_TOKEN_DECODER_START)
         return -1;
+    if (which == ATTN_TOKEN_DECODER_START)
+        return model->d.kind == ATTN_MODEL_ENCODER_DECODER ? model->d.decoder_start_id : -1;
     if (which == ATTN_TOKEN_EOS && model->d.n_stop_ids)
         return model->d.stop_ids[0];
     if (which == ATTN_TOKEN_BOS && model->d.bos_id >= 0)

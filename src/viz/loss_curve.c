@@ -53,6 +53,15 @@ static double mean_loss(const curve *c, int64_t i)
     return n ? sum / (double)n : NAN;
 }
 
+static void set_axes(curve *c, double low, double high, double last)
+{
+    c->tick = tick_of(high - low);
+    c->low = floor(low / c->tick) * c->tick;
+    c->high = ceil(high / c->tick) * c->tick;
+    c->last = last;
+    c->step_tick = fmax(tick_of(last), 1);
+}
+
 static void set_ranges(curve *c)
 {
     double low = INFINITY, high = -INFINITY;
@@ -69,11 +78,7 @@ static void set_ranges(curve *c)
         low = 0, high = 1;
     if (high - low < 1e-6 * fabs(high) + 1e-9)
         high = low + 1e-6 * fabs(high) + 1e-3;
-    c->tick = tick_of(high - low);
-    c->low = floor(low / c->tick) * c->tick;
-    c->high = ceil(high / c->tick) * c->tick;
-    c->last = fmax((double)c->points[c->n - 1].step, 1);
-    c->step_tick = fmax(tick_of(c->last), 1);
+    set_axes(c, low, high, fmax((double)c->points[c->n - 1].step, 1));
 }
 
 /* ---- SVG ---- */
@@ -143,21 +148,26 @@ static void svg_lines(text_buffer *t, const curve *c)
     add_text(t, "\"/>\n");
 }
 
-static attn_status draw_svg(const curve *c, const char *path, char *error)
+/* n curves side by side. */
+static attn_status draw_svg(const curve *c, int64_t n, const char *path, char *error)
 {
     text_buffer t = {0};
+    const int width = WIDTH * (int)n;
     add_text(&t,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-             "font-family=\"sans-serif\" font-size=\"11\" fill=\"#333\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
-             "<text x=\"%d\" y=\"18\" font-size=\"13\">",
-             WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT);
-    add_escaped(&t, c->title);
-    add_text(&t,
-             "</text>\n<text x=\"%d\" y=\"18\" text-anchor=\"end\"><tspan fill=\"#%06x\">training</tspan> "
-             "<tspan fill=\"#%06x\">validation</tspan> loss, nats per token</text>\n",
-             WIDTH - RIGHT, (unsigned)palette[TRAIN], (unsigned)palette[VALIDATION]);
-    svg_axes(&t, c);
-    svg_lines(&t, c);
+             "font-family=\"sans-serif\" font-size=\"11\" fill=\"#333\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
+             width, HEIGHT, width, HEIGHT, width, HEIGHT);
+    for (int64_t i = 0; i < n; i++) {
+        add_text(&t, "<g transform=\"translate(%d 0)\">\n<text x=\"%d\" y=\"18\" font-size=\"13\">", WIDTH * (int)i, LEFT);
+        add_escaped(&t, c[i].title);
+        add_text(&t,
+                 "</text>\n<text x=\"%d\" y=\"18\" text-anchor=\"end\"><tspan fill=\"#%06x\">training</tspan> "
+                 "<tspan fill=\"#%06x\">validation</tspan> loss, nats per token</text>\n",
+                 WIDTH - RIGHT, (unsigned)palette[TRAIN], (unsigned)palette[VALIDATION]);
+        svg_axes(&t, &c[i]);
+        svg_lines(&t, &c[i]);
+        add_text(&t, "</g>\n");
+    }
     add_text(&t, "</svg>\n");
     attn_status status = t.failed ? attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory")
                                   : attn_atomic_file_save(path, t.data, t.n, error, ATTN_MODEL_ERROR_BYTES);
@@ -255,20 +265,54 @@ static attn_status draw_png(const curve *c, const char *path, char *error)
     return status;
 }
 
-attn_status attn_train_draw_curve(const attn_train_point *points, int64_t n, const char *title, const char *svg_path,
-                                  const char *png_path)
+static attn_status check_points(const attn_train_point *points, int64_t n)
 {
-    char *error = attn_model_error_buffer();
     if (!points || n < 1)
         return attn_model_fail(ATTN_ERR_INVALID_ARGUMENT, "n is %lld, or points is NULL", (long long)n);
     for (int64_t i = 0; i < n; i++)
         if (points[i].step < 0 || (i > 0 && points[i].step <= points[i - 1].step))
             return attn_model_fail(ATTN_ERR_INVALID_ARGUMENT, "points[%lld].step is %lld; steps must ascend from 0",
                                    (long long)i, (long long)points[i].step);
+    return ATTN_OK;
+}
+
+attn_status attn_train_draw_curve(const attn_train_point *points, int64_t n, const char *title, const char *svg_path,
+                                  const char *png_path)
+{
+    char *error = attn_model_error_buffer();
+    attn_status status = check_points(points, n);
+    if (status != ATTN_OK)
+        return status;
     curve c = {.points = points, .n = n, .title = title ? title : ""};
     set_ranges(&c);
-    attn_status status = svg_path ? draw_svg(&c, svg_path, error) : ATTN_OK;
+    status = svg_path ? draw_svg(&c, 1, svg_path, error) : ATTN_OK;
     if (status == ATTN_OK && png_path)
         status = draw_png(&c, png_path, error);
     return status;
+}
+
+attn_status attn_train_draw_curves(const attn_train_curve *curves, int64_t n_curves, const char *svg_path)
+{
+    enum { MOST_CURVES = 8 };
+    curve c[MOST_CURVES];
+    char *error = attn_model_error_buffer();
+    if (!curves || !svg_path || n_curves < 1 || n_curves > MOST_CURVES)
+        return attn_model_fail(ATTN_ERR_INVALID_ARGUMENT, "n_curves is %lld (1 to %d), or curves or svg_path is NULL",
+                               (long long)n_curves, MOST_CURVES);
+    for (int64_t i = 0; i < n_curves; i++) {
+        attn_status status = check_points(curves[i].points, curves[i].n);
+        if (status != ATTN_OK)
+            return status;
+        c[i] = (curve){.points = curves[i].points, .n = curves[i].n, .title = curves[i].title ? curves[i].title : ""};
+        set_ranges(&c[i]);
+    }
+    double low = INFINITY, high = -INFINITY, last = 1;
+    for (int64_t i = 0; i < n_curves; i++) {
+        low = fmin(low, c[i].low);
+        high = fmax(high, c[i].high);
+        last = fmax(last, c[i].last);
+    }
+    for (int64_t i = 0; i < n_curves; i++)
+        set_axes(&c[i], low, high, last);
+    return draw_svg(c, n_curves, svg_path, error);
 }

@@ -167,7 +167,12 @@ def test_bad_option_values(attn):
 
 
 def test_missing_model(attn):
-    for command in (["run", "x"], ["generate", "x"], ["score", "/dev/null"], ["info"]):
+    shipped = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(attn.path))), "models", "austen")
+    if os.path.isdir(shipped):  # beside the build: what is shown where the real model cannot be had
+        for command in ("run", "generate"):
+            out, err = attn(command, "-n", "2", "It was", env={"XDG_CACHE_HOME": "/nowhere"})
+            assert out and "small model" in err and "austen" in err, err
+    for command in (["score", "/dev/null"], ["info"]):
         out, err = attn(*command, env={"XDG_CACHE_HOME": "/nowhere"}, code=3)
         assert out == "" and "/nowhere/attn" in err and "dev" in err and err.count("\n") == 1, err
     out, err = attn("--model", "/nowhere/x.gguf", "hello", code=3)

@@ -83,6 +83,62 @@ class Train(unittest.TestCase):
             self.assertIn(said, done.stderr)
             self.assertFalse(os.path.exists(self.at("x")), words)
 
+    def test_numbers_are_trained_both_ways_and_the_model_answers(self):
+        done = attn("--task", "numbers", "-o", self.at("n"), "--steps", "3", "--width", "8", "--ff", "16", "--batch", "4",
+                    "--eval-batches", "1", "--sample-every", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("of the held-out pairs exact", done.stdout)
+        pairs = [line.split("\t") for line in read(self.at("n"), "numbers.tsv").decode().splitlines()]
+        held_out = [line.split("\t") for line in read(self.at("n"), "held-out.tsv").decode().splitlines()]
+        self.assertEqual(len({number for _, number in pairs + held_out}), len(pairs) + len(held_out))
+        self.assertIn(["twelve", "12"], pairs + held_out)
+        small = "zero one two three four five six seven eight nine".split()
+        for words, number in held_out[:200]:
+            said = words.replace("-", " ").split()
+            self.assertEqual(said[-1] in small[1:], number[-1] != "0" and not (len(number) > 1 and number[-2] == "1"), words)
+            self.assertEqual("thousand" in said, len(number) > 3)
+        for word in ("post-norm with warm-up", "pre-norm"):
+            self.assertIn(word.split()[0], read(self.at("n"), "curves.svg").decode())
+        for norm in ("post-norm", "pre-norm"):
+            folder = os.path.join(self.at("n"), norm)
+            told = subprocess.run([ATTN, "run", "--json", "--model", folder, "forty-two"], capture_output=True, text=True)
+            self.assertEqual(told.returncode, 0, told.stderr)
+            told = json.loads(told.stdout)
+            made = subprocess.run([ATTN, "generate", "--json", "-n", "24", "--model", folder, "forty-two"],
+                                  capture_output=True, text=True)
+            self.assertEqual(json.loads(made.stdout)["results"][0]["generated_ids"], told["generated_ids"])
+            self.assertEqual(len(told["cross_attention"]), len(told["generated_ids"]))
+            for row in told["cross_attention"]:
+                self.assertAlmostEqual(sum(row), 1, places=5)
+            shown = subprocess.run([ATTN, "run", "--model", folder, "--layer", "0", "--head", "1", "forty-two"],
+                                   capture_output=True, text=True)
+            self.assertIn("layer 0, head 1", shown.stdout)
+        with open(os.path.join(self.at("n"), "numbers.tsv"), "a") as file:
+            file.write("forty\t41\n")
+        changed = attn("--resume", "-o", os.path.join(self.at("n"), "pre-norm"), "--steps", "4")
+        self.assertEqual(changed.returncode, 1)
+        self.assertIn("not those that the run", changed.stderr)
+
+    def test_what_would_not_do_is_said(self):
+        with open(self.at("empty"), "wb"):
+            pass
+        held_out = attn(*self.train("m", 2), "--val", self.at("empty"))
+        self.assertEqual(held_out.returncode, 1)
+        self.assertIn("--val", held_out.stderr)
+        self.assertFalse(os.path.exists(self.at("m")))
+        large = attn(TEXT, "-o", self.at("m"), "--width", "65536", "--heads", "4", "--steps", "1")
+        self.assertEqual(large.returncode, 1)
+        self.assertRegex(large.stderr, r"need [0-9.]+ GB of memory .* this machine has")
+        with open(self.at("short.txt"), "w") as file:
+            file.write("a few words, a few words, and no more than a few. " * 20)
+        few = attn(self.at("short.txt"), "-o", self.at("m"), "--steps", "1", *SIZES, "--vocab", "4000")
+        self.assertEqual(few.returncode, 0, few.stderr)
+        self.assertIn("--vocab is 4000; the texts give", few.stderr)
+        os.remove(os.path.join(self.at("m"), "checkpoint.safetensors"))
+        again = attn(*self.train("m", 1))
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("holds a model already", again.stderr)
+
     def test_texts_that_cannot_be_trained_on_leave_nothing(self):
         for name, text in (("empty", b""), ("short", b"a"), ("bytes", b"\x80\xff" * 500)):
             with open(self.at(name), "wb") as file:
@@ -93,11 +149,12 @@ class Train(unittest.TestCase):
             self.assertFalse(os.path.exists(self.at("m")), name)
 
     def test_a_file_size_limit_is_an_error_and_leaves_nothing(self):
-        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-        done = subprocess.run([ATTN, "train", *self.train("m", 2)], capture_output=True, text=True, preexec_fn=limit)
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("File too large", done.stderr)
-        self.assertFalse(os.path.exists(self.at("m")))
+        for most in (4096, 36000): # the vocabulary does not fit; the first checkpoint does not
+            limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+            done = subprocess.run([ATTN, "train", *self.train("m", 2)], capture_output=True, text=True, preexec_fn=limit)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("File too large", done.stderr)
+            self.assertFalse(os.path.exists(self.at("m")), most)
 
     def test_a_lost_or_cut_log_does_not_stop_a_resumed_run(self):
         self.assertEqual(attn(*self.train("m", 4)).returncode, 0)

@@ -339,6 +339,20 @@ static void test_padded(void **state)
     }
 }
 
+/* The kept ids of each sequence, one sequence after the other, and how many each has. */
+static int32_t *packed_prompts(const int32_t *ids, const uint8_t *keep, array shape, int64_t *lengths)
+{
+    int32_t *packed = calloc((size_t)(shape.shape[0] * shape.shape[1]), sizeof *packed);
+    int64_t n = 0;
+    for (int64_t b = 0; b < shape.shape[0]; b++) {
+        lengths[b] = 0;
+        for (int64_t i = b * shape.shape[1]; i < (b + 1) * shape.shape[1]; i++)
+            if (!keep || keep[i])
+                packed[n++] = ids[i], lengths[b]++;
+    }
+    return packed;
+}
+
 static void test_greedy(void **state)
 {
     (void)state;
@@ -373,6 +387,14 @@ static void test_greedy(void **state)
             if (got[i] != expected[i])
                 fail_msg("%s: sequence %lld token %lld is %d, not %d", names[m], (long long)(i / new_tokens),
                          (long long)(i % new_tokens), got[i], expected[i]);
+        if (r.info.kind == ATTN_MODEL_ENCODER_DECODER) { /* the same with the encoder run by attn_generate */
+            memset(got, 0, (size_t)(batch * new_tokens) * sizeof *got);
+            args.flags |= ATTN_GENERATE_ENCODE;
+            args.prompts = packed_prompts(ids, keep, shape, prompt);
+            check(names[m], attn_generate(r.session, &args));
+            assert_memory_equal(got, expected, (size_t)(batch * new_tokens) * sizeof *got);
+            free((int32_t *)args.prompts);
+        }
         finish(&r);
         free(ids), free(expected), free(keep), free(got);
     }

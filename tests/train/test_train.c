@@ -336,11 +336,38 @@ static void resuming_gives_the_same_bits(void **state)
     }
 }
 
+/* What the trainer translates, attn_generate of the exported model generates. */
+static void same_translations(attn_trainer *t, attn_session *session, const problem *p)
+{
+    enum { MOST = LENGTH - 1 }; /* with the start token, the context is full */
+    int32_t want[BATCH * LENGTH], got[BATCH * LENGTH] = {0}, packed[BATCH * LENGTH];
+    int64_t lengths[BATCH], made[BATCH], n = 0;
+    attn_generate_args a;
+    for (int b = 0; b < BATCH; b++)
+        for (int64_t i = 0; i < p->lengths[b]; i++)
+            packed[n++] = p->source[b * LENGTH + i];
+    OK(attn_trainer_translate(t, &p->batch, MOST, want, lengths));
+    ATTN_ARGS_INIT(&a);
+    a.flags = ATTN_GENERATE_ENCODE;
+    a.prompts = packed;
+    a.prompt_lengths = p->lengths;
+    a.max_new = a.token_stride = MOST;
+    a.tokens = got;
+    a.n_generated = made;
+    if (attn_generate(session, &a) != ATTN_OK)
+        fail_msg("%s", attn_model_error(NULL));
+    for (int b = 0; b < BATCH; b++) {
+        assert_int_equal(made[b], lengths[b]);
+        assert_memory_equal(got + b * MOST, want + b * MOST, (size_t)made[b] * sizeof *got);
+    }
+}
+
 static void exported_models_give_the_same_loss(void **state)
 {
     (void)state;
-    for (int32_t arch = 0; arch < 3; arch++) {
-        attn_trainer_options o = small(arch, 0);
+    for (int32_t kind = 0; kind < 5; kind++) {
+        const int32_t arch = kind < 4 ? kind : ATTN_TRAIN_ENCDEC;
+        attn_trainer_options o = small(arch, kind == 4 ? ATTN_TRAIN_PRE_NORM : 0);
         attn_trainer *t;
         attn_model *model;
         attn_session *session;
@@ -361,8 +388,17 @@ static void exported_models_give_the_same_loss(void **state)
         so.batch = BATCH;
         assert_int_equal(attn_session_create(model, &so, &session), ATTN_OK);
         ATTN_ARGS_INIT(&f);
-        f.tokens = p.tokens;
         f.n_tokens = LENGTH;
+        if (arch == ATTN_TRAIN_ENCDEC) {
+            uint8_t keep[BATCH * LENGTH];
+            for (int i = 0; i < BATCH * LENGTH; i++)
+                keep[i] = i % LENGTH < p.lengths[i / LENGTH];
+            f.tokens = p.source;
+            f.keep = keep;
+            assert_int_equal(attn_model_forward_encoder(session, &f), ATTN_OK);
+            f.keep = NULL;
+        }
+        f.tokens = p.tokens;
         f.logits_rows = ATTN_LOGITS_ALL;
         f.logits = logits;
         if (attn_model_forward(session, &f) != ATTN_OK)
@@ -376,6 +412,8 @@ static void exported_models_give_the_same_loss(void **state)
         }
         if (!(fabs(sum / (double)n - loss) < 1e-5))
             fail_msg("arch %d: loss %.9g in training, %.9g by the exported model", arch, loss, sum / (double)n);
+        if (arch == ATTN_TRAIN_ENCDEC)
+            same_translations(t, session, &p);
         free(logits);
         attn_session_destroy(session);
         attn_model_destroy(model);

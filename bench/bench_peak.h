@@ -1,27 +1,31 @@
-/* bench_peak.h - what this machine can do at most: multiply-adds of one core, and reads of one and all cores. */
+/* bench_peak.h - what this machine can do at most: multiply-adds of one core at each level, reads of one and all threads.
+ *
+ * Limits are measured between the runs of a row (bench_limit), never once for all: on a shared machine they move. */
 #ifndef BENCH_PEAK_H
 #define BENCH_PEAK_H
 
 #include "bench_clock.h"
 #include "attn/attn.h"
+#include "core/context.h"
 #include "core/cpu.h"
 #include "kernels/simd/simd_levels.h"
-#include <pthread.h>
 #if ATTN_ARCH_X86_64
 #include <immintrin.h>
+#elif ATTN_HAVE_NEON
+#include <arm_neon.h>
 #endif
 
-#define ROUNDS 200000
+#define ROUNDS 100000
 #define PASSES 9
 
 /* Keeps a loop from being taken for one whose result is known: it runs each time it is called. */
 #define BENCH_OPAQUE(x) __asm__ volatile("" : "+x"(x))
 
-/* One loop of `chains` multiply-adds per round; seconds of the best of PASSES runs become GFLOP/s. */
-static inline double best_rate(float (*loop)(void), double flops)
+/* One loop of independent multiply-adds; seconds of the best of `passes` runs become GFLOP/s. */
+static inline double best_rate(float (*loop)(void), double flops, int passes)
 {
     double best = 0;
-    for (int n = 0; n < PASSES; n++) {
+    for (int n = 0; n < passes; n++) {
         double start = bench_now();
         volatile float sink = loop();
         double rate = flops / (bench_now() - start) * 1e-9;
@@ -87,6 +91,23 @@ __attribute__((target("avx512f,avx512bf16"))) static inline float loop_bf16(void
     return _mm512_cvtss_f32(a[0]);
 }
 #endif
+#if ATTN_HAVE_NEON
+static inline float loop_neon(void)
+{
+    float32x4_t a[24], x = vdupq_n_f32(0.999f), y = vdupq_n_f32(0.001f);
+    __asm__ volatile("" : "+w"(x));
+    for (int k = 0; k < 24; k++)
+        a[k] = vdupq_n_f32((float)k);
+    for (int n = 0; n < ROUNDS; n++) {
+#pragma GCC unroll 24
+        for (int k = 0; k < 24; k++)
+            a[k] = vfmaq_f32(y, a[k], x);
+    }
+    for (int k = 1; k < 24; k++)
+        a[0] = vaddq_f32(a[0], a[k]);
+    return vgetq_lane_f32(a[0], 0);
+}
+#endif
 static inline float loop_scalar(void)
 {
     float a[8];
@@ -99,87 +120,144 @@ static inline float loop_scalar(void)
     return a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
 }
 
-/* GFLOP/s in f32 of one core: independent chains of multiply-adds at the best level here. */
-static inline double bench_peak_f32(void)
+/* GFLOP/s in f32 of one core at a level (ATTN_ISA_*) that is here: the best of `passes` loops of about a millisecond. */
+static inline double bench_peak_at(int32_t isa, int passes)
 {
 #if ATTN_HAVE_AVX512
-    if (attn_cpu_has_isa(ATTN_ISA_AVX512))
-        return best_rate(loop_avx512, 24.0 * 16 * 2 * ROUNDS);
+    if (isa == ATTN_ISA_AVX512 || isa == ATTN_ISA_AVX512BF16)
+        return best_rate(loop_avx512, 24.0 * 16 * 2 * ROUNDS, passes);
 #endif
 #if ATTN_HAVE_AVX2
-    if (attn_cpu_has_isa(ATTN_ISA_AVX2))
-        return best_rate(loop_avx2, 24.0 * 8 * 2 * ROUNDS);
+    if (isa == ATTN_ISA_AVX2)
+        return best_rate(loop_avx2, 24.0 * 8 * 2 * ROUNDS, passes);
 #endif
-    return best_rate(loop_scalar, 8.0 * 2 * ROUNDS);
+#if ATTN_HAVE_NEON
+    if (isa == ATTN_ISA_NEON)
+        return best_rate(loop_neon, 24.0 * 4 * 2 * ROUNDS, passes);
+#endif
+    (void)isa;
+    return best_rate(loop_scalar, 8.0 * 2 * ROUNDS, passes);
+}
+
+static inline double bench_peak_f32(void)
+{
+    return bench_peak_at(attn_cpu_best_isa(), PASSES);
 }
 
 /* The same for the bf16 dot product; 0 where the CPU has none. */
-static inline double bench_peak_bf16(void)
+static inline double bench_peak_bf16_of(int passes)
 {
 #if ATTN_HAVE_AVX512BF16
     if (attn_cpu_has_isa(ATTN_ISA_AVX512BF16))
-        return best_rate(loop_bf16, 24.0 * 32 * 2 * ROUNDS);
+        return best_rate(loop_bf16, 24.0 * 32 * 2 * ROUNDS, passes);
 #endif
+    (void)passes;
     return 0;
 }
 
-#define READ_BYTES ((size_t)256 << 20)
-
-typedef struct reader {
-    const uint64_t *data;
-    size_t words;
-    uint64_t sum;
-    pthread_barrier_t *barrier;
-} reader;
-
-static void *read_all(void *user)
+static inline double bench_peak_bf16(void)
 {
-    reader *r = user;
-    for (int pass = 0; pass < 5; pass++) {
-        uint64_t s[8] = {0};
-        pthread_barrier_wait(r->barrier);
-        for (size_t n = 0; n + 8 <= r->words; n += 8)
-            for (int k = 0; k < 8; k++)
-                s[k] += r->data[n + (size_t)k];
-        for (int k = 0; k < 8; k++)
-            r->sum += s[k];
-        pthread_barrier_wait(r->barrier);
+    return bench_peak_bf16_of(PASSES);
+}
+
+/* ---- Reads ----------------------------------------------------------------------------------- */
+
+typedef struct bench_reading {
+    const char *data;
+    size_t bytes, part;
+    uint64_t found[4096];
+} bench_reading;
+
+/* Sixteen sums of 64-bit words; ends of less than 128 bytes are left out. */
+static inline uint64_t read_plain(const uint64_t *w, size_t n)
+{
+    uint64_t s[16] = {0}, all = 0;
+    for (size_t at = 0; at + 16 <= n; at += 16) {
+        __builtin_prefetch(w + at + 256);
+        __builtin_prefetch(w + at + 264);
+        for (int k = 0; k < 16; k++)
+            s[k] ^= w[at + (size_t)k];
     }
-    return NULL;
+    for (int k = 0; k < 16; k++)
+        all ^= s[k];
+    return all;
+}
+
+#if ATTN_HAVE_AVX2
+__attribute__((target("avx2"))) static inline uint64_t read_avx2(const uint64_t *w, size_t n)
+{
+    __m256i s[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+    uint64_t lanes[4];
+    for (size_t at = 0; at + 16 <= n; at += 16) {
+        __builtin_prefetch(w + at + 256);
+        __builtin_prefetch(w + at + 264);
+#pragma GCC unroll 4
+        for (size_t k = 0; k < 4; k++)
+            s[k] = _mm256_xor_si256(s[k], _mm256_loadu_si256((const __m256i *)(const void *)(w + at + 4 * k)));
+    }
+    _mm256_storeu_si256((__m256i *)(void *)lanes,
+                        _mm256_xor_si256(_mm256_xor_si256(s[0], s[1]), _mm256_xor_si256(s[2], s[3])));
+    return lanes[0] ^ lanes[1] ^ lanes[2] ^ lanes[3];
+}
+#endif
+
+static inline void read_task(void *arg, int64_t task, int32_t worker)
+{
+    bench_reading *r = arg;
+    size_t at = (size_t)task * r->part, n = r->bytes - at < r->part ? r->bytes - at : r->part;
+    const uint64_t *w = (const uint64_t *)(const void *)(r->data + at);
+    (void)worker;
+#if ATTN_HAVE_AVX2
+    if (attn_cpu_has_isa(ATTN_ISA_AVX2)) {
+        r->found[task] ^= read_avx2(w, n / 8);
+        return;
+    }
+#endif
+    r->found[task] ^= read_plain(w, n / 8);
+}
+
+/* GB/s of reading these bytes once with the threads of ctx, in parts of at least 128 KB. */
+static inline double bench_read_rate(attn_ctx *ctx, const void *data, size_t bytes)
+{
+    static bench_reading r;
+    r.data = data;
+    r.bytes = bytes;
+    r.part = (size_t)128 << 10;
+    while ((bytes + r.part - 1) / r.part > 4000)
+        r.part *= 2;
+    double start = bench_now();
+    attn_ctx_for(ctx, (int64_t)((bytes + r.part - 1) / r.part), attn_ctx_threads(ctx), read_task, &r);
+    return (double)bytes / (bench_now() - start) * 1e-9;
+}
+
+/* A context with this many threads at a level (0: the best); ends the program when there is none. */
+static inline attn_ctx *bench_context(int32_t threads, int32_t isa)
+{
+    attn_ctx_options options;
+    attn_ctx *ctx;
+    ATTN_ARGS_INIT(&options);
+    options.n_threads = threads;
+    options.max_isa = isa;
+    if (attn_ctx_create(&options, &ctx) != ATTN_OK) {
+        fprintf(stderr, "%s\n", attn_ctx_error(NULL));
+        exit(1);
+    }
+    return ctx;
 }
 
 /* GB/s of reading 256 MB with n threads, the best of several passes. */
 static inline double bench_read_bandwidth(int n_threads)
 {
-    enum { MOST = 64 };
-    int n = n_threads > MOST ? MOST : n_threads;
-    uint64_t *data = bench_memory(READ_BYTES);
-    pthread_barrier_t barrier;
-    pthread_t thread[MOST];
-    reader part[MOST];
+    const size_t bytes = (size_t)256 << 20;
+    attn_ctx *ctx = bench_context(n_threads, 0);
+    void *data = bench_memory(bytes);
     double best = 0;
-    volatile uint64_t sink = 0;
-    pthread_barrier_init(&barrier, NULL, (unsigned)n + 1);
-    for (int t = 0; t < n; t++) {
-        size_t words = READ_BYTES / 8 / (size_t)n;
-        part[t] = (reader){data + (size_t)t * words, words, 0, &barrier};
-        if (pthread_create(&thread[t], NULL, read_all, &part[t]))
-            exit(1);
-    }
-    for (int pass = 0; pass < 5; pass++) {
-        pthread_barrier_wait(&barrier);
-        double start = bench_now();
-        pthread_barrier_wait(&barrier);
-        double rate = (double)READ_BYTES / (bench_now() - start) * 1e-9;
+    for (int pass = 0; pass < 7; pass++) {
+        double rate = bench_read_rate(ctx, data, bytes);
         best = rate > best ? rate : best;
     }
-    for (int t = 0; t < n; t++) {
-        pthread_join(thread[t], NULL);
-        sink += part[t].sum;
-    }
-    (void)sink;
-    pthread_barrier_destroy(&barrier);
     free(data);
+    attn_ctx_destroy(ctx);
     return best;
 }
 

@@ -13,20 +13,22 @@
 #include "bench_peak.h"
 #include "core/cpu.h"
 #include "core/half.h"
-#include "kernels/sdpa/fwd_plan.h"
+#include "core/view.h"
+#include "kernels/table.h"
+#include "kernels/sdpa/decode_plan.h"
 #include "kernels/simd/simd_levels.h"
+#include "ops/sdpa/validate.h"
 
-/* Seconds of `inner` calls. */
-typedef double (*tiles_timer)(void *arg, int inner);
-
-/* Runs the timers of a level, or says that it is not here. */
-static inline int bench_level(int32_t isa, void (*run)(int rounds), int argc, char **argv)
+/* bench_tiles_<isa> [--json] [ROUNDS]: runs the timers of a level, or says that it is not here. */
+static inline int bench_level(int32_t isa, void (*run)(int rounds, bool json), int argc, char **argv)
 {
+    bool json = argc > 1 && !strcmp(argv[1], "--json");
+    int rounds = argc > 1 + json ? atoi(argv[1 + json]) : 60;
     if (!run || !attn_cpu_has_isa(isa)) {
-        printf("%s: not on this machine\n", attn_isa_name(isa));
+        fprintf(stderr, "%s: not on this machine\n", attn_isa_name(isa));
         return 0;
     }
-    run(argc > 1 ? atoi(argv[1]) : 200);
+    run(rounds, json);
     return 0;
 }
 

@@ -1,17 +1,14 @@
-/* bench_tiles_avx512 [ROUNDS] - see bench_tiles.inc. */
+/* bench_tiles_avx512 [--json] [ROUNDS] - see bench_tiles.inc. */
 #include "bench_tiles.h"
 
 #if ATTN_HAVE_AVX512
 #define ISA bench_avx512
 #define LEVEL ATTN_ISA_AVX512
 #define ATTN_TARGET ATTN_TARGET_AVX512
-#define FWD_VECTORS 3
-#define FWD_KEYS 8
-#define FWD_DIMS 8
-#define FWD_PANEL 16
+#include "tile_level_avx512.h"
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_avx512.h"
-#include "kernels/sdpa/fwd_tile.inc"
+#include "tile_calls.inc"
 #include "bench_tiles.inc"
 #include "kernels/simd/target_end.h"
 #define RUN run_tiles

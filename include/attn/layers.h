@@ -212,6 +212,11 @@ typedef struct attn_embedding_gradients {
     void *table, *position_table, *type_table;
 } attn_embedding_gradients;
 
+/** The slopes of ALiBi (Press et al. 2021), for attn_mask.alibi_slopes: 2^(-8 i / n), i = 1 .. n, where n_heads is a power of
+ * two n; else those of the largest power of two below, then the first, third, ... of twice that. slopes [n_heads].
+ * Returns OK; INVALID_ARGUMENT (attn_layers_error(NULL) says why). Any thread. */
+ATTN_API attn_status attn_alibi_slopes(int64_t n_heads, double *slopes);
+
 /** y[r] = scale * table[ids[r]] + position(r) + type_table[type_ids[r]]. Rotary positions act inside attention. */
 ATTN_API attn_status attn_embedding_forward(attn_layers *layers, const attn_embedding_args *args);
 

@@ -240,6 +240,24 @@ ATTN_API attn_status attn_trainer_get_info(const attn_trainer *trainer, int64_t 
 ATTN_API attn_status attn_train_plan(const attn_trainer_options *options, int64_t batch, int64_t length,
                                      attn_trainer_info *info);
 
+/* AdamW by itself, for parameters that are not a trainer's. */
+typedef struct attn_train_adamw_args {
+    size_t struct_size;
+    int32_t dtype;          /* of all arrays: ATTN_F32 (0) or ATTN_F64 */
+    int32_t reserved;
+    int64_t n;
+    void *weights;          /* [n], changed */
+    const void *gradient;   /* [n] */
+    void *m, *v;            /* [n] the moments, changed; zeros before the first step */
+    double learning_rate, beta1, beta2, epsilon, weight_decay; /* as they are: no defaults */
+    int64_t step;           /* this step's number, from 1 */
+} attn_train_adamw_args;
+
+/** One step (Loshchilov and Hutter 2017, algorithm 2): m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2,
+ * w -= learning_rate * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + epsilon) + weight_decay * w).
+ * Arrays must not overlap. Returns OK; INVALID_ARGUMENT (an option out of range, or a NULL array with n > 0). */
+ATTN_API attn_status attn_train_adamw(const attn_train_adamw_args *args);
+
 /* One parameter. */
 typedef struct attn_train_tensor {
     const char *name;   /* as exported */

@@ -181,3 +181,19 @@ attn_status attn_embedding_backward(attn_layers *layers, const attn_embedding_ar
 {
     return ATTN_LAYERS_CALL(layers, backward(layers, args, gradients));
 }
+
+/* ---- ALiBi ---- */
+
+attn_status attn_alibi_slopes(int64_t n_heads, double *slopes)
+{
+    ATTN_LAYERS_REQUIRE(NULL, n_heads >= 1 && n_heads <= 1 << 16, "n_heads is %lld; it must lie in 1 .. 65536",
+                        (long long)n_heads);
+    ATTN_LAYERS_REQUIRE(NULL, slopes, "slopes is NULL");
+    int64_t power = 1;
+    while (2 * power <= n_heads)
+        power *= 2;
+    for (int64_t h = 0; h < n_heads; h++)
+        slopes[h] = h < power ? exp2(-8.0 * (double)(h + 1) / (double)power)
+                              : exp2(-4.0 * (double)(2 * (h - power) + 1) / (double)power);
+    return ATTN_OK;
+}

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "ops/nn/nn_parallel.h"
+#include "train/train_error.h"
 
 enum { PART = 16384 };
 
@@ -67,13 +68,19 @@ static void step_part(void *arg, int64_t part)
     }
 }
 
-void attn_adamw_step(const attn_adamw *a, const attn_net *net, float *weights, const float *gradient, float *m, float *v)
+static step_job step_job_of(const attn_adamw *a)
 {
     const double t = (double)a->step;
     step_job job = {.beta1 = (float)a->beta1, .beta2 = (float)a->beta2, .epsilon = (float)a->epsilon};
     job.rate = (float)(a->learning_rate / (1 - pow(a->beta1, t)));
     job.root = (float)(1 / sqrt(1 - pow(a->beta2, t)));
     job.scale = (float)a->gradient_scale;
+    return job;
+}
+
+void attn_adamw_step(const attn_adamw *a, const attn_net *net, float *weights, const float *gradient, float *m, float *v)
+{
+    step_job job = step_job_of(a);
     for (int64_t p = 0; p < net->n_params; p++) {
         const attn_net_param *param = &net->params[p];
         job.w = weights + param->offset;
@@ -84,4 +91,46 @@ void attn_adamw_step(const attn_adamw *a, const attn_net *net, float *weights, c
         job.decay = param->decays ? (float)(a->learning_rate * a->weight_decay) : 0;
         attn_nn_for(a->n_threads, (job.n + PART - 1) / PART, step_part, &job);
     }
+}
+
+/* ---- Alone ---- */
+
+static void step_f64(const attn_train_adamw_args *a)
+{
+    double *w = a->weights, *m = a->m, *v = a->v;
+    const double *g = a->gradient, t = (double)a->step;
+    const double rate = a->learning_rate / (1 - pow(a->beta1, t)), root = 1 / sqrt(1 - pow(a->beta2, t));
+    for (int64_t i = 0; i < a->n; i++) {
+        m[i] = a->beta1 * m[i] + (1 - a->beta1) * g[i];
+        v[i] = a->beta2 * v[i] + (1 - a->beta2) * g[i] * g[i];
+        w[i] -= rate * m[i] / (sqrt(v[i]) * root + a->epsilon) + a->learning_rate * a->weight_decay * w[i];
+    }
+}
+
+attn_status attn_train_adamw(const attn_train_adamw_args *args)
+{
+    attn_train_adamw_args a;
+    attn_train_clear_error();
+    ATTN_TRAIN_TRY(attn_train_args(&a, sizeof a, args, "attn_train_adamw_args"));
+    ATTN_TRAIN_REQUIRE(a.dtype == ATTN_F32 || a.dtype == ATTN_F64, "dtype is %d; f32 and f64 are served", a.dtype);
+    ATTN_TRAIN_REQUIRE(a.n >= 0, "n is %lld", (long long)a.n);
+    ATTN_TRAIN_REQUIRE(a.n == 0 || (a.weights && a.gradient && a.m && a.v), "%s is NULL",
+                       !a.weights ? "weights" : !a.gradient ? "gradient" : !a.m ? "m" : "v");
+    ATTN_TRAIN_REQUIRE(a.learning_rate >= 0 && a.learning_rate <= 1e6, "learning_rate is %g", a.learning_rate);
+    ATTN_TRAIN_REQUIRE(a.beta1 >= 0 && a.beta1 < 1, "beta1 is %g; it must lie in 0 .. 1", a.beta1);
+    ATTN_TRAIN_REQUIRE(a.beta2 >= 0 && a.beta2 < 1, "beta2 is %g; it must lie in 0 .. 1", a.beta2);
+    ATTN_TRAIN_REQUIRE(a.epsilon >= 0 && a.epsilon <= 1, "epsilon is %g; it must lie in 0 .. 1", a.epsilon);
+    ATTN_TRAIN_REQUIRE(a.weight_decay >= 0 && a.weight_decay <= 1000, "weight_decay is %g", a.weight_decay);
+    ATTN_TRAIN_REQUIRE(a.step >= 1, "step is %lld; the first is 1", (long long)a.step);
+    if (a.dtype == ATTN_F64) {
+        step_f64(&a);
+        return ATTN_OK;
+    }
+    step_job job = step_job_of(&(attn_adamw){.learning_rate = a.learning_rate, .beta1 = a.beta1, .beta2 = a.beta2,
+                                             .epsilon = a.epsilon, .gradient_scale = 1, .step = a.step});
+    job.w = a.weights, job.g = a.gradient, job.m = a.m, job.v = a.v, job.n = a.n;
+    job.decay = (float)(a.learning_rate * a.weight_decay);
+    for (int64_t part = 0; part < (a.n + PART - 1) / PART; part++)
+        step_part(&job, part);
+    return ATTN_OK;
 }

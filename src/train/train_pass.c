@@ -475,7 +475,8 @@ static attn_status prepare(run *r, attn_net_memory *memory)
         memory->bytes = NULL;
         memory->size = 0;
         if (posix_memalign(&bytes, 64, size) != 0)
-            return attn_train_no_memory();
+            return attn_train_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for the activations of a batch (%.1f GB)",
+                                   (double)size / 1e9);
         memory->bytes = bytes;
         memory->size = size;
     }

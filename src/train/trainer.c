@@ -38,7 +38,8 @@ attn_status attn_trainer_allocate(const attn_trainer_options *options, attn_trai
         t->v = numbers(n, true);
         t->rounded = options->dtype == ATTN_BF16 ? numbers(n, false) : NULL;
         if (!t->weights || !t->gradients || !t->m || !t->v || (options->dtype == ATTN_BF16 && !t->rounded))
-            status = attn_train_no_memory();
+            status = attn_train_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for %lld parameters with gradient and moments (%.1f GB)",
+                                     (long long)n, (double)n * (options->dtype == ATTN_BF16 ? 20 : 16) / 1e9);
     }
     if (status == ATTN_OK) {
         ATTN_ARGS_INIT(&ctx);

@@ -1,4 +1,4 @@
-/* The ABI of attn/attn.h: sizes, offsets and values against the committed baseline (api/abi_layout.txt). A frozen struct may
+/* The ABI of all public headers: sizes, offsets and values against the committed baseline (api/abi_layout.txt). A frozen struct may
  * not change at all; a versioned one may only grow at its tail. After a deliberate change: test_abi_layout --print. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +8,9 @@
 
 #include <stdio.h>
 #include "attn/attn.h"
+#include "attn/layers.h"
+#include "attn/train.h"
+#include "attn/viz.h"
 
 typedef struct fact {
     const char *name;
@@ -197,6 +200,7 @@ static const fact facts[] = {
     VALUE(ATTN_ROPE_NTK),
     VALUE(ATTN_ROPE_LLAMA3),
     VALUE(ATTN_ROPE_YARN),
+#include "abi_model_facts.inc"
 };
 #define N_FACTS (sizeof facts / sizeof facts[0])
 

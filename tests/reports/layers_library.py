@@ -14,6 +14,7 @@ from attn.library import Mask, View  # noqa: E402
 DTYPE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
 ACT = {"relu": 1, "silu": 2, "gelu_erf": 3, "gelu_tanh": 4}
 ADD_ZERO = 2
+NORM_RMS, NORM_LAYER = 0, 1
 
 
 class LayerError(Exception):

@@ -16,6 +16,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "python")]
 import attn  # noqa: E402
 import generate_cases  # noqa: E402
 import layer_cases  # noqa: E402
+import lesson_cases  # noqa: E402
 import op_cases  # noqa: E402
 import tokenizer_cases  # noqa: E402
 from attn import library  # noqa: E402
@@ -94,9 +95,9 @@ def main():
             report.run(case["id"], tokenizer_cases.run, case, path)
         elif op in generate_cases.OPS:
             report.run(case["id"], generate_cases.run, case)
-        elif op in layer_cases.OPS:
+        elif op in layer_cases.OPS or op in lesson_cases.OPS:
             for dtype in case["tol"]:
-                report.run("%s %s" % (case["id"], dtype), layer_cases.run, case, dtype)
+                report.run("%s %s" % (case["id"], dtype), layer_cases.run, case, dtype, path)
         elif not is_operator(case):
             report.skipped["op %s" % op if op else "file (safetensors: tests/io reads these in C)"] += 1
     return report.close()

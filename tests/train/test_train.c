@@ -476,6 +476,34 @@ static void bad_options_are_named(void **state)
     assert_int_equal(attn_trainer_load(in_folder("nothing"), 1, &t), ATTN_ERR_IO);
 }
 
+static void adamw_alone_is_the_formula(void **state)
+{
+    double w[2] = {1, -2}, m[2] = {0}, v[2] = {0};
+    const double g[2] = {0.5, -0.25};
+    float w32 = 1, m32 = 0, v32 = 0, g32 = 0.5f;
+    attn_train_adamw_args a;
+    (void)state;
+    ATTN_ARGS_INIT(&a);
+    a.dtype = ATTN_F64;
+    a.n = 2;
+    a.weights = w, a.gradient = g, a.m = m, a.v = v;
+    a.learning_rate = 0.1, a.beta1 = 0.9, a.beta2 = 0.99, a.epsilon = 1e-8, a.weight_decay = 0.5;
+    a.step = 1;
+    OK(attn_train_adamw(&a)); /* the first step moves by the rate, whatever the gradient's size; decay is apart from it */
+    assert_true(fabs(w[0] - (1 - 0.1 - 0.05)) < 1e-7 && fabs(w[1] - (-2 + 0.1 + 0.1)) < 1e-7);
+    a.dtype = ATTN_F32;
+    a.n = 1;
+    a.weights = &w32, a.gradient = &g32, a.m = &m32, a.v = &v32;
+    OK(attn_train_adamw(&a));
+    assert_true(fabs((double)w32 - 0.85) < 1e-6);
+    a.step = 0;
+    assert_int_equal(attn_train_adamw(&a), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_train_error(), "step is 0"));
+    a.step = 1, a.gradient = NULL;
+    assert_int_equal(attn_train_adamw(&a), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_train_error(), "gradient"));
+}
+
 static void curves_are_drawn(void **state)
 {
     attn_train_point points[50];
@@ -487,6 +515,14 @@ static void curves_are_drawn(void **state)
     assert_non_null(strstr(svg, "a &#60; b"));
     assert_non_null(strstr(svg, "<polyline"));
     free(svg);
+    const attn_train_curve both[2] = {{points, 50, "left"}, {points, 20, "right"}};
+    assert_int_equal(attn_train_draw_curves(both, 2, in_folder("x.svg")), ATTN_OK);
+    svg = read_file(in_folder("x.svg"));
+    assert_non_null(strstr(svg, "left"));
+    assert_non_null(strstr(svg, "right"));
+    assert_non_null(strstr(svg, "width=\"1280\""));
+    free(svg);
+    assert_int_equal(attn_train_draw_curves(both, 9, in_folder("x.svg")), ATTN_ERR_INVALID_ARGUMENT);
     points[3].step = 0;
     assert_int_equal(attn_train_draw_curve(points, 50, "", in_folder("x.svg"), NULL), ATTN_ERR_INVALID_ARGUMENT);
 }
@@ -502,6 +538,7 @@ int main(void)
                                        cmocka_unit_test(exported_models_give_the_same_loss),
                                        cmocka_unit_test(a_loss_that_is_not_finite_is_named),
                                        cmocka_unit_test(bad_options_are_named),
+                                       cmocka_unit_test(adamw_alone_is_the_formula),
                                        cmocka_unit_test(curves_are_drawn)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,33 +1,23 @@
-/* nn_avx512.c - the nn templates compiled for AVX-512. */
-#include "core/compiler.h"
-
-#if ATTN_ARCH_X86_64
-#include <immintrin.h>
-#include <math.h>
+/* nn_avx512.c - the nn templates for AVX-512: 24 accumulators of 32 registers. */
 #include "kernels/nn/nn_kernels.h"
+#include "kernels/simd/simd_levels.h"
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
-#endif
-
-#define NN_FN(name) attn_nn_##name##_avx512
-#define NN_TABLE attn_nn_kernels_avx512
-#define NN_ISA_NAME "avx512"
-#include "kernels/nn/nn_vec_avx512.h"
+#if ATTN_HAVE_AVX512
+#define ISA          avx512
+#define ATTN_TARGET  ATTN_TARGET_AVX512
+#define NN_ISA_NAME  "avx512"
+#define NN_MR        12
+#define NN_NV        2
+#define NN_ROW_NV    8
+#define NN_SCALED_NV 4
+#include "kernels/simd/target_begin.h"
+#include "kernels/simd/simd_avx512.h"
 #include "kernels/nn/nn_matmul.inc"
 #include "kernels/nn/nn_gemm.inc"
 #include "kernels/nn/nn_elementwise.inc"
 #include "kernels/nn/nn_gradients.inc"
 #include "kernels/nn/nn_table.inc"
-
-#if defined(__clang__)
-#pragma clang attribute pop
+#include "kernels/simd/target_end.h"
 #else
-#pragma GCC pop_options
-#endif
-#else
-typedef int attn_nn_avx512_is_empty; /* another architecture: dispatch skips this level */
+typedef int attn_nn_avx512_is_empty; /* a source file needs a declaration */
 #endif

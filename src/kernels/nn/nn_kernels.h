@@ -1,13 +1,16 @@
-/* nn_kernels.h - what layers compute besides attention: products with packed weight panels, norms, activations.
+/* nn_kernels.h - what layers compute besides attention: products with packed weight panels, norms,
+ * activations.
  *
- * Weights of a linear layer y = W x (W: [n_out, n_in]) lie in panels of 16 outputs, input-major, so that one vector
- * holds one input's weights for neighbouring outputs and nothing is ever summed across lanes. Every output has one
- * accumulator, from 0 over inputs in ascending order with one fused multiply-add each. So its bits depend neither on
- * the number of rows, nor on tiles, nor on threads; a block-quantised weight is turned into the very f32 number that
- * its format defines and then takes the same path, so both forms give equal bits too.
+ * Weights of a linear layer y = W x (W: [n_out, n_in]) lie in panels of 16 outputs, input-major, so
+ * that one vector holds one input's weights for neighbouring outputs and nothing is ever summed
+ * across lanes. Every output has one accumulator, from 0 over inputs in ascending order with one
+ * fused multiply-add each. So its bits depend neither on the number of rows, nor on tiles, nor on
+ * threads; a block-quantised weight is turned into the very f32 number that its format defines and
+ * then takes the same path, so both forms give equal bits too.
  *
- * Measured on Zen 3 (one thread, 64 x 576 x 1536): oneDNN 2.6 packs nothing below AVX-512 and repacks at each call
- * (61 GFLOP/s), and its rows differ between 1, 8 and 64 rows; hence these kernels.
+ * Measured on Zen 3 (one thread, 64 x 576 x 1536): oneDNN 2.6 packs nothing below AVX-512 and
+ * repacks at each call (61 GFLOP/s), and its rows differ between 1, 8 and 64 rows; hence these
+ * kernels.
  */
 #ifndef ATTN_KERNELS_NN_NN_KERNELS_H
 #define ATTN_KERNELS_NN_NN_KERNELS_H
@@ -15,7 +18,7 @@
 #include <stdint.h>
 #include "attn/layers.h" /* ATTN_ACT_* */
 
-#define ATTN_PANEL 16      /* outputs of one panel */
+#define ATTN_PANEL       16 /* outputs of one panel */
 #define ATTN_PANEL_BLOCK 32 /* inputs that share scales in I8 and U4 panels */
 
 enum {
@@ -23,7 +26,8 @@ enum {
     ATTN_PANEL_BF16 = 1, /* [n_in][16] bf16 */
     ATTN_PANEL_F16 = 2,  /* [n_in][16] f16 */
     ATTN_PANEL_I8 = 3,   /* [n_in][16] int8; w = q * scale (+ min) */
-    ATTN_PANEL_U4 = 4    /* per 32 inputs [4][16] u32: nibble j of word g belongs to input 4 j + g; w = q * scale + min */
+    ATTN_PANEL_U4 = 4 /* per 32 inputs [4][16] u32: nibble j of word g belongs to input 4 j + g; w =
+                         q * scale + min */
 };
 
 /* A packed matrix. Panels follow one another; the last one is filled up with zeros. */
@@ -34,8 +38,8 @@ typedef struct attn_panels {
     int32_t has_min;
     int64_t n_in, n_out;
     void *values;
-    void *scales;        /* [panels][ceil(n_in / scale_block)][16] */
-    void *mins;          /* the same */
+    void *scales; /* [panels][ceil(n_in / scale_block)][16] */
+    void *mins;   /* the same */
 } attn_panels;
 
 /* Bytes of one panel's values. */
@@ -61,14 +65,16 @@ static inline int64_t attn_panel_count(const attn_panels *w)
 
 typedef struct attn_nn_kernels {
     const char *isa;
-    /* y[m][n] = sum_k x[m][k] w[n][k] for the outputs of panels first .. first + count - 1, m < rows <= 96; y points
-     * at row 0 of output 16 * first and nothing is written beyond n_out. */
-    void (*matmul)(const attn_panels *w, int64_t first, int64_t count, const float *x, int64_t ldx, int64_t rows,
-                   float *y, int64_t ldy);
+    /* y[m][n] = sum_k x[m][k] w[n][k] for the outputs of panels first .. first + count - 1, m <
+     * rows <= 96; y points at row 0 of output 16 * first and nothing is written beyond n_out. */
+    void (*matmul)(const attn_panels *w, int64_t first, int64_t count, const float *x, int64_t ldx,
+                   int64_t rows, float *y, int64_t ldy);
     /* y = x / sqrt(mean(x^2) + eps) * (weight + offset); weight NULL: without the factor */
-    void (*rms_norm)(const float *x, const float *weight, float offset, double eps, int64_t n, float *y);
+    void (*rms_norm)(const float *x, const float *weight, float offset, double eps, int64_t n,
+                     float *y);
     /* y = (x - mean) / sqrt(var + eps) * weight + bias; weight and bias may be NULL */
-    void (*layer_norm)(const float *x, const float *weight, const float *bias, double eps, int64_t n, float *y);
+    void (*layer_norm)(const float *x, const float *weight, const float *bias, double eps,
+                       int64_t n, float *y);
     void (*activate)(int32_t act, float *x, int64_t n);
     /* gate = act(gate) * up */
     void (*activate_mul)(int32_t act, float *gate, const float *up, int64_t n);
@@ -76,35 +82,42 @@ typedef struct attn_nn_kernels {
 
     /* The general product (nn_gemm.inc): packed rows of A times packed columns of B. */
     int32_t gemm_mr, gemm_nr; /* rows and columns of a register tile */
-    /* out[panel][k][width] = element (panel * width + i, k) of x, i < count in all, zeros beyond; that element lies at
-     * x[i * ld + k], or at x[k * ld + i] where by_row is 0. width is gemm_mr or gemm_nr. */
-    void (*gemm_pack)(const float *x, int64_t ld, int32_t by_row, int64_t count, int64_t k, int64_t width, int64_t step,
-                      float *out);
-    /* c[m][n] = (resume ? c[m][n] : 0) + sum_k a b, m < rows, n < cols: one accumulator, k ascending. a_step and b_step:
-     * floats from one packed panel to the next. */
-    void (*gemm_block)(int64_t rows, int64_t cols, int64_t k, const float *a, int64_t a_step, const float *b,
-                       int64_t b_step, float *c, int64_t ldc, int32_t resume);
+    /* out[panel][k][width] = element (panel * width + i, k) of x, i < count in all, zeros beyond;
+     * that element lies at x[i * ld + k], or at x[k * ld + i] where by_row is 0. width is gemm_mr
+     * or gemm_nr. */
+    void (*gemm_pack)(const float *x, int64_t ld, int32_t by_row, int64_t count, int64_t k,
+                      int64_t width, int64_t step, float *out);
+    /* c[m][n] = (resume ? c[m][n] : 0) + sum_k a b, m < rows, n < cols: one accumulator, k
+     * ascending. a_step and b_step: floats from one packed panel to the next. */
+    void (*gemm_block)(int64_t rows, int64_t cols, int64_t k, const float *a, int64_t a_step,
+                       const float *b, int64_t b_step, float *c, int64_t ldc, int32_t resume);
 
-    /* Gradients (nn_gradients.inc). accumulate: add to dx and dup instead of writing them; any output may be NULL. */
+    /* Gradients (nn_gradients.inc). accumulate: add to dx and dup instead of writing them; any
+     * output may be NULL. */
     /* of y = act(x) (* up): dx = dy act'(x) (* up), dup = dy act(x); dx or dup may be dy */
-    void (*activate_grad)(int32_t act, const float *x, const float *up, const float *dy, int64_t n, int32_t accumulate,
-                          float *dx, float *dup);
+    void (*activate_grad)(int32_t act, const float *x, const float *up, const float *dy, int64_t n,
+                          int32_t accumulate, float *dx, float *dup);
     /* of one normalised row (kind: ATTN_NORM_*); dw and db are always added to; dx may be dy */
-    void (*norm_grad)(int32_t kind, const float *x, const float *weight, float offset, double eps, const float *dy,
-                      int64_t n, int32_t accumulate, float *dx, float *dw, float *db);
+    void (*norm_grad)(int32_t kind, const float *x, const float *weight, float offset, double eps,
+                      const float *dy, int64_t n, int32_t accumulate, float *dx, float *dw,
+                      float *db);
     float (*row_max)(const float *x, int64_t n);
     double (*exp_sum)(const float *x, int64_t n, float shift); /* sum of exp(x - shift) */
-    void (*softmax_row)(float *x, int64_t n, float shift, float factor, float plus); /* x = exp(x - shift) factor + plus */
-    /* What dropout multiplies elements first .. first + n - 1 with: 0 or 1 / (1 - p). first is a multiple of 4; element i
-     * is kept when word i % 4 of Philox (core/philox.h) with counter i / 4 is at or above p 2^32. */
+    void (*softmax_row)(float *x, int64_t n, float shift, float factor,
+                        float plus); /* x = exp(x - shift) factor + plus */
+    /* What dropout multiplies elements first .. first + n - 1 with: 0 or 1 / (1 - p). first is a
+     * multiple of 4; element i is kept when word i % 4 of Philox (core/philox.h) with counter i / 4
+     * is at or above p 2^32. */
     void (*dropout_factors)(int64_t first, int64_t n, double p, uint64_t seed, float *factors);
 } attn_nn_kernels;
 
-/* The kernels of an ISA level (ATTN_ISA_SCALAR, ..., as attn/attn.h); a level without its own gets the next lower. */
+/* The kernels of an ISA level (ATTN_ISA_SCALAR, ..., as attn/attn.h); a level without its own gets
+ * the next lower. */
 const attn_nn_kernels *attn_nn_kernels_for(int32_t isa);
 
 extern const attn_nn_kernels attn_nn_kernels_scalar;
 extern const attn_nn_kernels attn_nn_kernels_avx2;
 extern const attn_nn_kernels attn_nn_kernels_avx512;
+extern const attn_nn_kernels attn_nn_kernels_neon;
 
 #endif

@@ -137,6 +137,9 @@ ATTN_INLINE v_mask v_mask_first(int64_t n) { return _mm256_castsi256_ps(v_lanes_
 ATTN_INLINE v_i32 v_i_set1(int32_t x) { return _mm256_set1_epi32(x); }
 ATTN_INLINE v_i32 v_i_load(const int32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 ATTN_INLINE v_i32 v_i_add(v_i32 a, v_i32 b) { return _mm256_add_epi32(a, b); }
+ATTN_INLINE v_i32 v_i_and(v_i32 a, v_i32 b) { return _mm256_and_si256(a, b); }
+ATTN_INLINE v_i32 v_i_shl4(v_i32 a) { return _mm256_slli_epi32(a, 4); }
+ATTN_INLINE v_i32 v_i_shr4(v_i32 a) { return _mm256_srli_epi32(a, 4); }
 ATTN_INLINE v_mask v_i_gt(v_i32 a, v_i32 b) { return _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b)); }
 ATTN_INLINE v_f32 v_from_i(v_i32 a) { return _mm256_cvtepi32_ps(a); }
 ATTN_INLINE v_i32 v_to_i(v_f32 a) { return _mm256_cvtps_epi32(a); }

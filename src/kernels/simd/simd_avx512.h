@@ -116,6 +116,9 @@ ATTN_INLINE bool v_mask_all(v_mask a) { return a == 0xffff; }
 ATTN_INLINE v_i32 v_i_set1(int32_t x) { return _mm512_set1_epi32(x); }
 ATTN_INLINE v_i32 v_i_load(const int32_t *p) { return _mm512_loadu_si512(p); }
 ATTN_INLINE v_i32 v_i_add(v_i32 a, v_i32 b) { return _mm512_add_epi32(a, b); }
+ATTN_INLINE v_i32 v_i_and(v_i32 a, v_i32 b) { return _mm512_and_si512(a, b); }
+ATTN_INLINE v_i32 v_i_shl4(v_i32 a) { return _mm512_slli_epi32(a, 4); }
+ATTN_INLINE v_i32 v_i_shr4(v_i32 a) { return _mm512_srli_epi32(a, 4); }
 ATTN_INLINE v_mask v_i_gt(v_i32 a, v_i32 b) { return _mm512_cmpgt_epi32_mask(a, b); }
 ATTN_INLINE v_f32 v_from_i(v_i32 a) { return _mm512_cvtepi32_ps(a); }
 ATTN_INLINE v_i32 v_to_i(v_f32 a) { return _mm512_cvtps_epi32(a); }

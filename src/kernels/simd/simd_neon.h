@@ -128,6 +128,9 @@ ATTN_INLINE bool v_mask_all(v_mask a) { return vminvq_u32(a) != 0; }
 ATTN_INLINE v_i32 v_i_set1(int32_t x) { return vdupq_n_s32(x); }
 ATTN_INLINE v_i32 v_i_load(const int32_t *p) { return vld1q_s32(p); }
 ATTN_INLINE v_i32 v_i_add(v_i32 a, v_i32 b) { return vaddq_s32(a, b); }
+ATTN_INLINE v_i32 v_i_and(v_i32 a, v_i32 b) { return vandq_s32(a, b); }
+ATTN_INLINE v_i32 v_i_shl4(v_i32 a) { return vshlq_n_s32(a, 4); }
+ATTN_INLINE v_i32 v_i_shr4(v_i32 a) { return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), 4)); }
 ATTN_INLINE v_mask v_i_gt(v_i32 a, v_i32 b) { return vcgtq_s32(a, b); }
 ATTN_INLINE v_f32 v_from_i(v_i32 a) { return vcvtq_f32_s32(a); }
 ATTN_INLINE v_i32 v_to_i(v_f32 a) { return vcvtnq_s32_f32(a); }

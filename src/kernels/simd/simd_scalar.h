@@ -61,6 +61,9 @@ ATTN_INLINE v_mask v_mask_first(int64_t n) { return n > 0; }
 ATTN_INLINE v_i32 v_i_set1(int32_t x) { return x; }
 ATTN_INLINE v_i32 v_i_load(const int32_t *p) { return *p; }
 ATTN_INLINE v_i32 v_i_add(v_i32 a, v_i32 b) { return a + b; }
+ATTN_INLINE v_i32 v_i_and(v_i32 a, v_i32 b) { return a & b; }
+ATTN_INLINE v_i32 v_i_shl4(v_i32 a) { return (int32_t)((uint32_t)a << 4); }
+ATTN_INLINE v_i32 v_i_shr4(v_i32 a) { return (int32_t)((uint32_t)a >> 4); }
 ATTN_INLINE v_mask v_i_gt(v_i32 a, v_i32 b) { return a > b; }
 ATTN_INLINE v_f32 v_from_i(v_i32 a) { return (float)a; }
 ATTN_INLINE v_i32 v_to_i(v_f32 a) { return (int32_t)a; } /* integral values that fit */

@@ -1,0 +1,22 @@
+/* nn_neon.c - the nn templates for Advanced SIMD: 24 accumulators of 32 registers. */
+#include "kernels/nn/nn_kernels.h"
+#include "kernels/simd/simd_levels.h"
+
+#if ATTN_HAVE_NEON
+#define ISA          neon
+#define NN_ISA_NAME  "neon"
+#define NN_MR        6
+#define NN_NV        4
+#define NN_ROW_NV    16
+#define NN_SCALED_NV 8
+#include "kernels/simd/target_begin.h"
+#include "kernels/simd/simd_neon.h"
+#include "kernels/nn/nn_matmul.inc"
+#include "kernels/nn/nn_gemm.inc"
+#include "kernels/nn/nn_elementwise.inc"
+#include "kernels/nn/nn_gradients.inc"
+#include "kernels/nn/nn_table.inc"
+#include "kernels/simd/target_end.h"
+#else
+typedef int attn_nn_neon_is_empty; /* a source file needs a declaration */
+#endif

@@ -32,6 +32,14 @@ static int width_of(const char *name)
     return n < 10 ? 10 : n;
 }
 
+static void print_cell(double x, int width) /* NaN: there is no such measurement */
+{
+    if (isnan(x))
+        printf("  %*s", width, "-");
+    else
+        printf("  %*.*g", width, digits_of(x), x);
+}
+
 static void print_result(const cli_term *term, const outcome *o)
 {
     const lab_result *r = &o->result;
@@ -47,7 +55,7 @@ static void print_result(const cli_term *term, const outcome *o)
     putchar('\n');
     for (int i = 0; i < r->n_rows; i++) {
         for (int c = 0; c < r->n_columns; c++)
-            printf("  %*.*g", width_of(r->columns[c]), digits_of(r->cells[i][c]), r->cells[i][c]);
+            print_cell(r->cells[i][c], width_of(r->columns[c]));
         putchar('\n');
     }
     putchar('\n');
@@ -119,7 +127,10 @@ static void html_result(FILE *to, const outcome *o)
     for (int i = 0; i < r->n_rows; i++) {
         fprintf(to, "<tr>");
         for (int c = 0; c < r->n_columns; c++)
-            fprintf(to, "<td>%.*g</td>", digits_of(r->cells[i][c]), r->cells[i][c]);
+            if (isnan(r->cells[i][c]))
+                fprintf(to, "<td>&ndash;</td>");
+            else
+                fprintf(to, "<td>%.*g</td>", digits_of(r->cells[i][c]), r->cells[i][c]);
         fprintf(to, "</tr>\n");
     }
     fprintf(to, "</table></div>\n<p>Again: <code>attn lab %s</code></p></section>\n", o->experiment->name);
@@ -166,7 +177,7 @@ static json_t *json_of(const outcome *o)
     if (r->skipped[0])
         return json_pack("{s:s, s:s, s:s, s:s}", "name", o->experiment->name, "title", o->experiment->title, "claim",
                          o->experiment->claim, "skipped", r->skipped);
-    json_t *columns = json_array(), *rows = json_array(), *checks = json_array();
+    json_t *columns = json_array(), *rows = json_array(), *checks = json_array(), *numbers = json_object();
     for (int c = 0; c < r->n_columns; c++)
         json_array_append_new(columns, json_string(r->columns[c]));
     for (int i = 0; i < r->n_rows; i++) {
@@ -177,17 +188,22 @@ static json_t *json_of(const outcome *o)
     }
     for (int i = 0; i < r->n_checks; i++)
         json_array_append_new(checks, json_pack("{s:s, s:b}", "text", r->checks[i].text, "holds", (int)r->checks[i].holds));
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s}", "name", o->experiment->name, "title", o->experiment->title, "claim",
-                     o->experiment->claim, "columns", columns, "rows", rows, "checks", checks, "finding", r->finding);
+    for (int i = 0; i < r->n_numbers; i++)
+        json_object_set_new(numbers, r->numbers[i].name, number(r->numbers[i].value));
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:s, s:f}", "name", o->experiment->name, "title", o->experiment->title,
+                     "claim", o->experiment->claim, "columns", columns, "rows", rows, "numbers", numbers, "checks", checks,
+                     "finding", r->finding, "seconds", r->seconds);
 }
 
-static json_t *json_all(const outcome *outcomes, int n, bool quick)
+static json_t *json_all(const outcome *outcomes, int n, bool all, bool quick)
 {
+    char command[200];
+    snprintf(command, sizeof command, "attn lab %s%s", all ? "all" : outcomes[0].experiment->name, quick ? " --quick" : "");
     json_t *list = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(list, json_of(&outcomes[i]));
-    return json_pack("{s:s, s:s, s:b, s:o}", "version", attn_version(), "isa", attn_ctx_isa(NULL), "quick", (int)quick,
-                     "experiments", list);
+    return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o}", "command", command, "version", attn_version(), "isa", attn_ctx_isa(NULL),
+                     "seed", (json_int_t)LAB_SEED, "quick", (int)quick, "experiments", list);
 }
 
 /* Before the experiments, which may take minutes. */
@@ -217,7 +233,7 @@ static bool write_files(const char *folder, const outcome *outcomes, int n, bool
     if (all && !write_html(folder, outcomes, n, quick))
         return false;
     FILE *to = create(folder, "results", ".json", path, sizeof path);
-    json_t *json = to ? json_all(outcomes, n, quick) : NULL;
+    json_t *json = to ? json_all(outcomes, n, all, quick) : NULL;
     if (!to)
         return false;
     if (!json || json_dumpf(json, to, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0) {
@@ -232,10 +248,10 @@ static bool write_files(const char *folder, const outcome *outcomes, int n, bool
 
 /* ---- The command ---- */
 
-static bool run_one(const lab_experiment *e, bool quick, outcome *o)
+static bool run_one(const lab_experiment *e, const lab_options *options, outcome *o)
 {
     o->experiment = e;
-    if (!lab_run(e, quick, 1, &o->result)) {
+    if (!lab_run(e, options, &o->result)) {
         cli_error("lab", "%s: %s", e->name, o->result.error);
         return false;
     }
@@ -263,7 +279,7 @@ static int unknown(const char *name)
     return CLI_USAGE;
 }
 
-static int run_list(const lab_experiment *from, int n, bool all, bool quick, bool as_json, const char *folder)
+static int run_list(const lab_experiment *from, int n, bool all, const lab_options *options, bool as_json, const char *folder)
 {
     const cli_term term = cli_term_of(stdout);
     if (folder && !make_folder(folder))
@@ -273,7 +289,7 @@ static int run_list(const lab_experiment *from, int n, bool all, bool quick, boo
     if (!good)
         cli_error("lab", "no memory");
     for (int i = 0; good && i < n; i++) {
-        good = run_one(&from[i], quick, &outcomes[i]);
+        good = run_one(&from[i], options, &outcomes[i]);
         if (good && !as_json) {
             if (i > 0)
                 putchar('\n');
@@ -282,8 +298,8 @@ static int run_list(const lab_experiment *from, int n, bool all, bool quick, boo
         }
     }
     if (good && as_json)
-        good = cli_print_json(json_all(outcomes, n, quick), 12) == CLI_OK;
-    good = good && (!folder || write_files(folder, outcomes, n, all, quick));
+        good = cli_print_json(json_all(outcomes, n, all, options->quick), 12) == CLI_OK;
+    good = good && (!folder || write_files(folder, outcomes, n, all, options->quick));
     if (good && folder && !as_json)
         printf("\n  written to %s: %sresults.json and the figures\n", folder, all ? "index.html, " : "");
     for (int i = 0; outcomes && i < n; i++)
@@ -297,18 +313,25 @@ static int lab_command(int argc, char **argv)
     static const struct option options[] = {{"quick", no_argument, NULL, 'q'},
                                             {"json", no_argument, NULL, 'j'},
                                             {"output", required_argument, NULL, 'o'},
+                                            {"model", required_argument, NULL, 'm'},
+                                            {"small", required_argument, NULL, 's'},
                                             {NULL, 0, NULL, 0}};
-    bool quick = false, as_json = false;
+    lab_options chosen = {false, 0, NULL, NULL};
+    bool as_json = false;
     const char *folder = NULL;
     int option;
     opterr = 0;
     while ((option = getopt_long(argc, argv, "o:", options, NULL)) != -1) {
         if (option == 'q')
-            quick = true;
+            chosen.quick = true;
         else if (option == 'j')
             as_json = true;
         else if (option == 'o')
             folder = optarg;
+        else if (option == 'm')
+            chosen.model = optarg;
+        else if (option == 's')
+            chosen.small_model = optarg;
         else
             return cli_bad_option("lab", argv);
     }
@@ -320,10 +343,10 @@ static int lab_command(int argc, char **argv)
     int n = 0;
     for (; lab_experiments[n].name; n++)
         if (strcmp(argv[optind], lab_experiments[n].name) == 0)
-            return run_list(&lab_experiments[n], 1, false, quick, as_json, folder);
+            return run_list(&lab_experiments[n], 1, false, &chosen, as_json, folder);
     if (strcmp(argv[optind], "all") != 0)
         return unknown(argv[optind]);
-    return run_list(lab_experiments, n, true, quick, as_json, folder);
+    return run_list(lab_experiments, n, true, &chosen, as_json, folder);
 }
 
 const cli_command cli_lab = {

@@ -1,36 +1,9 @@
 /* lab_bridge.c - what "it" reads in the running sentence, on a real model where one is here. One text: an illustration. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include "attn/inspect.h"
-#include "lab/lab.h"
+#include "lab/lab_model.h"
 
-#define MODEL "SmolLM2-135M-Instruct.Q4_1.gguf"
 enum { LAYER = 13, HEAD = 8, BRIDGE = 1, MOST_TOKENS = 16 };
-
-/* The model in the cache folder, as docs/cli.md says; false where it is not there. */
-static bool model_path(char *path, size_t capacity)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n = -1;
-    if (cache && cache[0])
-        n = snprintf(path, capacity, "%s/attn/%s", cache, MODEL);
-    else if (home && home[0])
-        n = snprintf(path, capacity, "%s/.cache/attn/%s", home, MODEL);
-    FILE *file = n > 0 && (size_t)n < capacity ? fopen(path, "rb") : NULL;
-    if (file)
-        fclose(file);
-    return file != NULL;
-}
-
-static bool model_ok(lab *l, const attn_model *model, attn_status status)
-{
-    if (status != ATTN_OK && !l->failed) {
-        snprintf(l->result->error, sizeof l->result->error, "%s", attn_model_error(model));
-        l->failed = true;
-    }
-    return status == ATTN_OK;
-}
 
 static void report(lab *l, const attn_inspect_map *m)
 {
@@ -70,44 +43,28 @@ static void report(lab *l, const attn_inspect_map *m)
             (double)m->at_rows[most * m->n_keys + BRIDGE]);
 }
 
-static void look(lab *l, const attn_model *model, attn_session *session)
-{
-    static const char text[] = "The bridge was closed because it";
-    int32_t ids[MOST_TOKENS];
-    int64_t n = 0;
-    attn_inspect_args args;
-    attn_inspection *found = NULL;
-    if (!model_ok(l, model, attn_model_tokenize(model, text, sizeof text - 1, 0, ids, MOST_TOKENS, &n)))
-        return;
-    ATTN_ARGS_INIT(&args);
-    args.tokens = ids, args.n_tokens = n < MOST_TOKENS ? n : MOST_TOKENS;
-    args.at = args.layer = args.head = -1;
-    args.flags = ATTN_INSPECT_NO_MEASURES;
-    if (!model_ok(l, model, attn_inspect(session, &args, &found)))
-        return;
-    const attn_inspect_map *m = &found->maps[0];
-    if (m->n_layers > LAYER && m->n_heads > HEAD && m->n_keys > BRIDGE)
-        report(l, m);
-    else
-        snprintf(l->result->skipped, sizeof l->result->skipped, "the model named %s has no layer 13, head 8", MODEL);
-    attn_inspection_destroy(found);
-}
-
 void lab_bridge(lab *l)
 {
-    char path[4096];
-    attn_model_options options;
-    attn_model *model = NULL;
-    attn_session *session = NULL;
-    if (!model_path(path, sizeof path)) {
-        snprintf(l->result->skipped, sizeof l->result->skipped, "the model %s is not in the cache folder; attn run fetches it",
-                 MODEL);
+    int32_t ids[MOST_TOKENS];
+    attn_inspect_args args;
+    attn_inspection *found = NULL;
+    lab_model m;
+    if (!lab_model_open(l, LAB_REAL, &m)) {
+        lab_model_skip(l, LAB_REAL);
         return;
     }
-    ATTN_ARGS_INIT(&options);
-    if (model_ok(l, NULL, attn_model_load(path, &options, &model)) &&
-        model_ok(l, model, attn_session_create(model, NULL, &session)))
-        look(l, model, session);
-    attn_session_destroy(session);
-    attn_model_destroy(model);
+    const int64_t n = lab_model_tokens(&m, "The bridge was closed because it", ids, MOST_TOKENS);
+    ATTN_ARGS_INIT(&args);
+    args.tokens = ids, args.n_tokens = n;
+    args.at = args.layer = args.head = -1;
+    args.flags = ATTN_INSPECT_NO_MEASURES;
+    if (n > 0 && lab_model_ok(l, attn_inspect(m.session, &args, &found))) {
+        const attn_inspect_map *map = &found->maps[0];
+        if (map->n_layers > LAYER && map->n_heads > HEAD && map->n_keys > BRIDGE)
+            report(l, map);
+        else
+            snprintf(l->result->skipped, sizeof l->result->skipped, "this model has no layer %d, head %d", LAYER, HEAD);
+        attn_inspection_destroy(found);
+    }
+    lab_model_close(&m);
 }

@@ -14,6 +14,20 @@ const lab_experiment lab_experiments[] = {
     {"path", "Gradient of output n with respect to input 1",
      "In a recurrent network a dependency passes through every state in between and fades; in self-attention any two "
      "positions are one step apart.", lab_path},
+    {"recall", "What came first, asked for at growing distance",
+     "Attention learns dependencies over ranges at which a recurrent network, whose gradient passes every state in between, "
+     "fails.", lab_recall},
+    {"stall", "Learning a lookup with and without division by sqrt(d_k)",
+     "Large scores saturate softmax, and a saturated softmax passes so little gradient that learning stalls.", lab_stall},
+    {"heads", "One head and eight with as many parameters",
+     "Several heads let several attention patterns operate at once over the same positions.", lab_heads},
+    {"depth", "Norms behind and in front, by depth, with and without warm-up",
+     "Residual connections make each part an update, and norms keep the range through many layers; where the norm stands is a "
+     "property of the architecture.", lab_depth},
+    {"mask", "Learning with the causal mask and without it",
+     "The network could look at the token that it is to predict; the mask prevents that.", lab_mask},
+    {"lookback", "A recurrent decoder that weighs all encoder states",
+     "The decoder of an encoder-decoder already looked back at all the encoder's states, each weighted by relevance.", lab_lookback},
     {"at-once", "All positions in one pass, and one at a time",
      "Each output is a sum of its own, so that all of them can be computed at once with the result of computing them in turn.",
      lab_at_once},
@@ -31,6 +45,13 @@ const lab_experiment lab_experiments[] = {
     {"bridge", "What \"it\" reads in the running sentence",
      "Predicting what follows \"The bridge was closed because it\" takes what stands at \"bridge\"; attention can fetch it.",
      lab_bridge},
+    {"evidence", "Does \"it\" read what it can refer to? Minimal pairs",
+     "A good prediction after \"it\" takes what it refers to; what one sentence illustrates many have to show.", lab_evidence},
+    {"occurrences", "One token in different contexts, layer by layer",
+     "The same token begins from the same vector wherever it occurs; later its representation differs by context.",
+     lab_occurrences},
+    {"induction", "Heads that copy, and the loss without them",
+     "No head has a job by design; what a head does is what a stated test shows, with its score.", lab_induction},
     {NULL, NULL, NULL, NULL}};
 
 void *lab_new(lab *l, size_t bytes)
@@ -47,6 +68,12 @@ void *lab_new(lab *l, size_t bytes)
     return l->blocks[l->n_blocks++] = block;
 }
 
+void lab_release(lab *l, int n_blocks)
+{
+    while (l->n_blocks > n_blocks)
+        free(l->blocks[--l->n_blocks]);
+}
+
 /* SplitMix64 (Steele, Lea and Flood 2014). */
 static uint64_t next(lab *l)
 {
@@ -56,27 +83,27 @@ static uint64_t next(lab *l)
     return z ^ (z >> 31);
 }
 
-static double next_unit(lab *l) /* of (0, 1] */
+double lab_unit(lab *l)
 {
     return ((double)(next(l) >> 11) + 1) / 9007199254740992.0;
 }
 
-static double next_normal(lab *l) /* Box and Muller 1958 */
+double lab_gauss(lab *l) /* Box and Muller 1958 */
 {
-    const double radius = sqrt(-2 * log(next_unit(l)));
-    return radius * cos(6.283185307179586 * next_unit(l));
+    const double radius = sqrt(-2 * log(lab_unit(l)));
+    return radius * cos(6.283185307179586 * lab_unit(l));
 }
 
 uint64_t lab_below(lab *l, uint64_t n)
 {
-    return (uint64_t)(next_unit(l) * (double)n) % n;
+    return (uint64_t)(lab_unit(l) * (double)n) % n;
 }
 
 double *lab_normal(lab *l, int64_t n, double deviation)
 {
     double *x = lab_new(l, (size_t)n * sizeof *x);
     for (int64_t i = 0; x && i < n; i++)
-        x[i] = deviation * next_normal(l);
+        x[i] = deviation * lab_gauss(l);
     return x;
 }
 
@@ -84,7 +111,7 @@ float *lab_normal_f32(lab *l, int64_t n, double deviation)
 {
     float *x = lab_new(l, (size_t)n * sizeof *x);
     for (int64_t i = 0; x && i < n; i++)
-        x[i] = (float)(deviation * next_normal(l));
+        x[i] = (float)(deviation * lab_gauss(l));
     return x;
 }
 
@@ -92,7 +119,7 @@ double *lab_uniform(lab *l, int64_t n, double bound)
 {
     double *x = lab_new(l, (size_t)n * sizeof *x);
     for (int64_t i = 0; x && i < n; i++)
-        x[i] = bound * (2 * next_unit(l) - 1);
+        x[i] = bound * (2 * lab_unit(l) - 1);
     return x;
 }
 
@@ -134,6 +161,13 @@ void lab_expect(lab *l, bool holds, const char *format, ...)
     r->checks[r->n_checks++].holds = holds;
 }
 
+void lab_measured(lab *l, const char *name, double value)
+{
+    lab_result *r = l->result;
+    if (r->n_numbers < LAB_NUMBERS)
+        r->numbers[r->n_numbers++] = (lab_number){name, value};
+}
+
 void lab_say(lab *l, const char *format, ...)
 {
     lab_result *r = l->result;
@@ -159,25 +193,27 @@ double lab_largest_difference(const double *a, const double *b, int64_t n)
     return largest;
 }
 
-bool lab_run(const lab_experiment *experiment, bool quick, int32_t n_threads, lab_result *result)
+bool lab_run(const lab_experiment *experiment, const lab_options *options, lab_result *result)
 {
     lab l;
-    attn_ctx_options options;
+    attn_ctx_options one;
+    const double start = lab_seconds();
     memset(&l, 0, sizeof l);
     memset(result, 0, sizeof *result);
-    ATTN_ARGS_INIT(&options);
-    options.n_threads = n_threads;
-    l.quick = quick;
-    l.state = 20170612;
+    ATTN_ARGS_INIT(&one);
+    one.n_threads = 1;
+    l.options = options;
+    l.quick = options->quick;
+    l.state = LAB_SEED;
     l.result = result;
-    if (attn_layers_create(&options, &l.layers) != ATTN_OK) {
+    if (attn_layers_create(&one, &l.layers) != ATTN_OK) {
         snprintf(result->error, sizeof result->error, "%s", attn_layers_error(NULL));
         return false;
     }
     l.ctx = attn_layers_ctx(l.layers);
     experiment->run(&l);
-    for (int i = 0; i < l.n_blocks; i++)
-        free(l.blocks[i]);
+    lab_release(&l, 0);
     attn_layers_destroy(l.layers);
+    result->seconds = lab_seconds() - start;
     return !l.failed;
 }

@@ -1,0 +1,93 @@
+/* lab_induction.c - head tests on the real and on the shipped model: are there heads that look behind the earlier occurrence
+ * of the token, and what does the loss on repeated tokens cost without the best of them? */
+#include <math.h>
+#include <string.h>
+#include "attn/inspect.h"
+#include "lab/lab_model.h"
+
+enum { COUNTS = 5 };
+
+typedef struct cost { /* of one model */
+    double induction, previous; /* best scores */
+    double first, second, cut[COUNTS], control[COUNTS];
+    int64_t layer, head, heads;
+} cost;
+
+static bool measure(lab *l, int which, const int64_t *cuts, int n_cuts, int64_t n_sequences, cost *c)
+{
+    lab_model m;
+    memset(c, 0, sizeof *c);
+    if (!lab_model_open(l, which, &m))
+        return false;
+    for (int k = 0; k < n_cuts && !l->failed; k++) {
+        attn_head_tests_args args;
+        attn_head_tests_result *found = NULL;
+        ATTN_ARGS_INIT(&args);
+        args.n_cut = cuts[k], args.n_sequences = n_sequences, args.n_random = 40, args.seed = 7;
+        if (!lab_model_ok(l, attn_head_tests(m.session, &args, &found)))
+            break;
+        c->heads = found->n_layers * found->n_heads;
+        for (int64_t h = 0; h < c->heads; h++) {
+            if ((double)found->scores[h].induction > c->induction)
+                c->induction = (double)found->scores[h].induction, c->layer = h / found->n_heads, c->head = h % found->n_heads;
+            c->previous = fmax(c->previous, (double)found->scores[h].previous);
+        }
+        c->first = found->loss_first, c->second = found->loss_second;
+        c->cut[k] = found->loss_cut, c->control[k] = found->loss_control;
+        attn_head_tests_destroy(found);
+    }
+    lab_model_close(&m);
+    return !l->failed;
+}
+
+static void describe(lab *l, const char *name, const cost *c, const int64_t *cuts, int n_cuts)
+{
+    const int last = n_cuts - 1;
+    const double rise = c->cut[last] - c->second, control = c->control[last] - c->second;
+    lab_expect(l, c->induction > 0.3, "%s: a head puts over 0.3 on the token behind the earlier occurrence", name);
+    lab_expect(l, c->second < c->first - 1, "%s: the repeated half costs at least a nat less than the first", name);
+    lab_expect(l, rise > 0.2 && rise > 2 * control, "%s: without its best induction heads that rises, more than without others",
+               name);
+    lab_say(l, "%s (%lld heads): the best induction score is %.3f (layer %lld, head %lld), the best previous-token score %.3f. The "
+            "first half costs %.2f nats a token, its repetition %.2f; with the %lld best induction heads replaced by their means "
+            "%.2f, with as many random ones %.2f. ", name, (long long)c->heads, c->induction, (long long)c->layer,
+            (long long)c->head, c->previous, c->first, c->second, (long long)cuts[last], c->cut[last], c->control[last]);
+    if (c->second > c->first - 1)
+        lab_say(l, "So this model does not copy: there is nothing for induction heads to do, and none is claimed. ");
+}
+
+void lab_induction(lab *l)
+{
+    static const char *const names[] = {"heads cut", "SmolLM2, best induction heads", "SmolLM2, random heads",
+                                        "small model, best induction heads", "small model, random heads"};
+    static const int64_t quick[] = {4}, full[COUNTS] = {1, 2, 4, 8, 12};
+    const int64_t *cuts = l->quick ? quick : full;
+    const int n_cuts = l->quick ? 1 : COUNTS;
+    cost costs[2];
+    const bool real = measure(l, LAB_REAL, cuts, n_cuts, l->quick ? 1 : 4, &costs[0]);
+    const bool small = !l->failed && measure(l, LAB_SMALL, cuts, n_cuts, 8, &costs[1]);
+    if (l->failed)
+        return;
+    if (!real && !small) {
+        lab_model_skip(l, LAB_SMALL);
+        return;
+    }
+    lab_columns(l, 5, names);
+    for (int k = -1; k < n_cuts; k++) {
+        double row[5] = {k < 0 ? 0 : (double)cuts[k], NAN, NAN, NAN, NAN};
+        if (real)
+            row[1] = k < 0 ? costs[0].second : costs[0].cut[k], row[2] = k < 0 ? costs[0].second : costs[0].control[k];
+        if (small)
+            row[3] = k < 0 ? costs[1].second : costs[1].cut[k], row[4] = k < 0 ? costs[1].second : costs[1].control[k];
+        lab_row(l, row);
+    }
+    l->result->drawn = (real ? 0x6u : 0) | (small ? 0x18u : 0);
+    l->result->y_label = "loss of the repetition, nats a token";
+    if (real)
+        describe(l, "SmolLM2-135M", &costs[0], cuts, n_cuts);
+    if (small)
+        describe(l, "The small model", &costs[1], cuts, n_cuts);
+    lab_say(l, "Sequences are 40 random tokens and the same again, from a fixed seed; a head's induction score is the mean weight of "
+            "the second half on the token behind the one that came before. The scores name what was tested and no more. "
+            "attn inspect --head-tests prints every head's.");
+}

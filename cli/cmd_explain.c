@@ -58,7 +58,10 @@ static bool show_word(const char *word, const cli_term *term, attn_ctx *ctx, jso
 
 static int explain(int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"figures", required_argument, NULL, 'f'},
+                                            {NULL, 0, NULL, 0}};
+    const char *folder = NULL;
     cli_term term = cli_term_of(stdout);
     json_t *into = NULL;
     attn_ctx *ctx;
@@ -66,16 +69,21 @@ static int explain(int argc, char **argv)
     int option;
     opterr = 0;
     while ((option = getopt_long(argc, argv, "j", options, NULL)) != -1) {
-        if (option != 'j')
+        if (option == 'f')
+            folder = optarg;
+        else if (option == 'j')
+            into = into ? into : json_object();
+        else
             return cli_bad_option("explain", argv);
-        into = into ? into : json_object();
     }
     if (attn_ctx_create(NULL, &ctx) != ATTN_OK) {
         cli_error("explain", "%s", attn_ctx_error(NULL));
         json_decref(into);
         return CLI_FAILED;
     }
-    if (optind == argc)
+    if (folder)
+        good = explain_figures(ctx, folder);
+    if (optind == argc && !folder)
         for (int i = 0; good && i < N_TOPICS; i++) {
             if (i > 0 && !into)
                 putchar('\n');
@@ -119,7 +127,8 @@ const cli_command cli_explain = {
     "  title          a heading (optional)\n"
     "\n"
     "options:\n"
-    "  --json         all numbers as one JSON object\n"
+    "  --json            all numbers as one JSON object\n"
+    "  --figures FOLDER  the first lesson's six figures as SVG, drawn from computed numbers\n"
     "\n"
     "example:\n"
     "  echo '{\"q\": [[1, 1]], \"k\": [[1, 0], [0, 1]], \"v\": [[1, 0], [0, 2]]}' > my.json\n"

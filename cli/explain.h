@@ -94,4 +94,19 @@ bool explain_saturation(const cli_term *term, attn_ctx *ctx, json_t *into);
 bool explain_mask(const cli_term *term, attn_ctx *ctx, json_t *into);
 bool explain_paths(const cli_term *term, attn_ctx *ctx, json_t *into);
 
+/** The winner's weight of two keys one standard deviation apart at this head_dim; false after a message. */
+bool explain_winner(attn_ctx *ctx, int64_t head_dim, explain_scaling scaling, double *winner);
+
+/** Which positions a recurrent layer reads, as explain_admitted; NULL without memory. */
+double *explain_recurrent(int64_t n);
+
+/** Fewest steps from position 0 to each position over readings reads[i * n + j] > 0. */
+void explain_hops(const double *reads, int64_t n, int64_t *hops);
+
+/* ---- explain_figures.c ----------------------------------------------------------------------- */
+
+/** Writes figure-1.svg ... figure-6.svg, the first lesson's figures from computed numbers, into a folder that is made
+ * where it is missing. false after a message. */
+bool explain_figures(attn_ctx *ctx, const char *folder);
+
 #endif /* ATTN_CLI_EXPLAIN_H */

@@ -45,6 +45,15 @@ static bool one_sigma(attn_ctx *ctx, int64_t head_dim, explain_scaling scaling,
     return good;
 }
 
+bool explain_winner(attn_ctx *ctx, int64_t head_dim, explain_scaling scaling, double *winner)
+{
+    saturation_side side;
+    if (!one_sigma(ctx, head_dim, scaling, &side))
+        return false;
+    *winner = side.winner;
+    return true;
+}
+
 static json_t *side_json(const saturation_side *side)
 {
     return json_pack("{s:f, s:f, s:f}", "gap", side->gap, "winner", side->winner, "gradient",
@@ -180,7 +189,7 @@ enum { LENGTH = 50, WINDOW = 8 };
 
 /* Fewest hops from position 0 to each position, over edges "i reads j" (reads[i * n + j] > 0, j !=
  * i), by sweeps in ascending order: hops[i] = 1 + min over j that i reads. */
-static void count_hops(const double *reads, int64_t n, int64_t *hops)
+void explain_hops(const double *reads, int64_t n, int64_t *hops)
 {
     for (int64_t i = 0; i < n; i++) {
         hops[i] = i == 0 ? 0 : n;
@@ -191,7 +200,7 @@ static void count_hops(const double *reads, int64_t n, int64_t *hops)
 }
 
 /* A recurrent layer: position i reads the state of position i - 1 only. */
-static double *recurrent_reads(int64_t n)
+double *explain_recurrent(int64_t n)
 {
     double *reads = calloc((size_t)(n * n), sizeof *reads);
     for (int64_t i = 1; reads && i < n; i++)
@@ -203,16 +212,16 @@ bool explain_paths(const cli_term *term, attn_ctx *ctx, json_t *into)
 {
     static const int64_t ends[] = {2, 5, 10, 25, 50};
     int64_t rnn[LENGTH], full[LENGTH], windowed[LENGTH];
-    double *reads[3] = {recurrent_reads(LENGTH), NULL, NULL};
+    double *reads[3] = {explain_recurrent(LENGTH), NULL, NULL};
     json_t *rows = into ? json_array() : NULL;
     bool good = (reads[1] = explain_admitted(ctx, LENGTH, true, 0)) != NULL &&
                 (reads[2] = explain_admitted(ctx, LENGTH, true, WINDOW)) != NULL && reads[0];
     if (into)
         json_object_set_new(into, "paths", rows);
     if (good) {
-        count_hops(reads[0], LENGTH, rnn);
-        count_hops(reads[1], LENGTH, full);
-        count_hops(reads[2], LENGTH, windowed);
+        explain_hops(reads[0], LENGTH, rnn);
+        explain_hops(reads[1], LENGTH, full);
+        explain_hops(reads[2], LENGTH, windowed);
     }
     if (good && !into) {
         cli_title(term, "How far a signal travels from one token to another");

@@ -1,13 +1,13 @@
-"""check_claims.py ATTN [--write]: docs/claims.md is what tools/claims_rows.py and the command ATTN say now; every row's command
-exists and its test is there. Prints the open rows and their number; a row without command or test is open, not an error. Exit 1
-when the page is not what it should be. --write writes it."""
+"""check_claims.py ATTN [--write]: docs/claims.md is what tools/claims_rows.py and the command ATTN say now; every place of the
+lessons has a row, every row's command exists and its test is there. A row without command or test is open: an error, like every
+other fault. Exit 1 when there is one. --write writes the page."""
 import json
 import os
 import re
 import subprocess
 import sys
 
-from claims_rows import ROWS
+from claims_rows import PLACES, ROWS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGE = os.path.join(ROOT, "docs", "claims.md")
@@ -15,7 +15,8 @@ HEAD = """# Claims
 
 What the two lessons that this project was started from state, row by row, and what shows it. A is *Transformers and
 Self-Attention*, B is *How Self-Attention Moves Information*; the claims are in our words. Results come from the commands
-(`attn lab` with `--quick`), written here by `tools/check_claims.py`; *not seen* means that the measurement does not show it.
+(`attn lab` with `--quick`), written here by `tools/check_claims.py`; *not seen* means that the measurement does not show it. A place is a section with the number of its
+paragraph, a figure, table, note or question; the check fails where one has no row, or a row no command or no test.
 
 """
 
@@ -23,9 +24,11 @@ Self-Attention*, B is *How Self-Attention Moves Information*; the claims are in 
 class Attn:
     """The command's numbers, each part run once."""
 
-    def __init__(self, path):
-        self.path, self.labs = path, {}
+    def __init__(self, path, experiments=()):
+        """experiments: those of a run of `attn lab all --quick` that has been made already."""
+        self.path, self.labs = path, {e["name"]: e for e in experiments}
         self.explained = self.output("explain", "--json")
+        self.info = self.output("info", "--json", "models/austen")
         self.topics = set(self.explained)
         self.helps = {}
 
@@ -45,6 +48,8 @@ class Attn:
 
 def look_up(attn, spec):
     """The text that stands for {spec} in a result."""
+    if spec.startswith("info "):
+        return str(attn.info[spec[5:]])
     if not spec.startswith("lab "):
         path, style = spec.rsplit(":", 1) if ":" in spec else (spec, "")
         value = attn.explained
@@ -88,6 +93,21 @@ def test_fault(test):
         return None if re.search(pattern % re.escape(name), file.read()) else "%s has no %s" % (path, name)
 
 
+def places():
+    """Every place that needs a row."""
+    for name, n in PLACES.items():
+        if n == 0:
+            yield name
+        for i in range(1, n + 1):
+            yield "%s%s%d" % (name, "." if name[0] == "B" and name[2:].isdigit() else " ", i)
+
+
+def uncovered():
+    have, want = {row[0] for row in ROWS}, list(places())
+    return ["no row for " + place for place in want if place not in have] + \
+        ["%s is no place of the lessons" % place for place in sorted(have) if place not in want]
+
+
 def make(attn):
     """The page, the open rows, and what is wrong."""
     lines, open_rows, faults = ["| place | claim | command | result | test |", "| --- | --- | --- | --- | --- |"], [], []
@@ -100,6 +120,7 @@ def make(attn):
             text = "?"
         if not test or not command:
             open_rows.append("%s: %s" % (place, claim))
+            faults.append("open: %s: %s" % (place, claim))
         shown = "`%s` %s" % (os.path.basename(test.split(":")[0]), test.split(":")[1]) if test else "**open**"
         lines.append("| %s | %s | %s | %s | %s |" % (place, claim, "`%s`" % command if command else "**open**", text, shown))
     lines.append("\n%d rows, %d of them open." % (len(ROWS), len(open_rows)))
@@ -109,7 +130,10 @@ def make(attn):
 def main():
     if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--write"]):
         sys.exit("usage: check_claims.py ATTN [--write]")
+    sys.argv[1] = os.path.abspath(sys.argv[1])
+    os.chdir(ROOT)  # the small model is named by its path from there
     page, open_rows, faults = make(Attn(sys.argv[1]))
+    faults += uncovered()
     if sys.argv[2:]:
         with open(PAGE, "w", encoding="utf-8") as file:
             file.write(page)
@@ -118,8 +142,6 @@ def main():
     if committed != page:
         faults.append("docs/claims.md is not what the commands say now: tools/check_claims.py ATTN --write")
         faults += ["  now: " + line for line in page.splitlines() if line not in committed.splitlines()][:10]
-    for row in open_rows:
-        print("open: " + row)
     for fault in faults:
         print("WRONG: " + fault)
     print("%d rows, %d open, %d faults" % (len(ROWS), len(open_rows), len(faults)))

@@ -190,9 +190,9 @@ step_clang() {
 }
 
 step_asan() {
-    say "not run under ASan: test_smollm2, test_cli_{generate,inspect,run} (the model); random problems: 200; floats: every 997th"
+    say "not run under ASan: test_smollm2, test_cli_{generate,inspect,run} (the model), test_cli_lab (it trains); random problems: 200; floats: every 997th"
     ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        sampled build_and_test asan -E '^test_(smollm2|cli_generate|cli_inspect|cli_run)$'
+        sampled build_and_test asan -E '^test_(smollm2|cli_generate|cli_inspect|cli_lab|cli_run)$'
 }
 
 # libattn with four threads; libattn_model, which has the same pool, with one: what it adds is numbers, not threads.
@@ -203,11 +203,11 @@ step_tsan() {
     operator="^($(test_names kernels properties api unit | paste -sd '|'))$"
     # TSan cannot place its shadow memory under wide address-space randomisation.
     ! setarch "$(uname -m)" -R true 2>/dev/null || runner="setarch $(uname -m) -R"
-    say "not run under TSan: test_gradients (minutes), test_smollm2, test_cli_{embed,generate,inspect,run} (the model);" \
+    say "not run under TSan: test_gradients (minutes), test_smollm2, test_cli_{embed,generate,inspect,run} (the model), test_cli_lab (it trains);" \
         "random problems: 200; floats: every 997th"
     ATTN_NUM_THREADS=4 sampled ctest_in build-tsan -R "$operator" -E '^test_gradients$' || status=1
     read -r passed failed skipped <"$LOGS/tsan.count"
-    ATTN_NUM_THREADS=1 sampled ctest_in build-tsan -E "$operator|^test_(smollm2|cli_embed|cli_generate|cli_inspect|cli_run)$" || status=1
+    ATTN_NUM_THREADS=1 sampled ctest_in build-tsan -E "$operator|^test_(smollm2|cli_embed|cli_generate|cli_inspect|cli_lab|cli_run)$" || status=1
     read -r p f s <"$LOGS/tsan.count"
     runner=""
     count $((passed + p)) $((failed + f)) $((skipped + s))

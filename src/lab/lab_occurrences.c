@@ -129,12 +129,12 @@ void lab_occurrences(lab *l)
     lab_expect(l, (!real || spreads[0][0].largest == 0) && (!small || spreads[1][0].largest == 0),
                "before the first layer every occurrence has the same vector, bit for bit");
     lab_expect(l, (!real || spreads[0][1].same > 0) && (!small || spreads[1][1].same > 0),
-               "behind the first layer no two are the same any more");
+               "behind the first layer they differ");
     if (real)
         lab_expect(l, best > 1.1, "SmolLM2: in some layer occurrences of another sense lie over a tenth further apart than of the "
                    "same");
     if (small)
-        lab_expect(l, best_small > 1.1, "the small model: so do its");
+        lab_expect(l, best_small > 1.1, "the small model: too");
     lab_say(l, "\"bank\", \"spring\" and \"letter\", each at the end of %d sentences in one sense and %d in another; distances of the "
             "hidden states there, divided by their mean length, means over the words. Layer 0 is the embedding. ", EACH, EACH);
     if (real)
@@ -144,6 +144,6 @@ void lab_occurrences(lab *l)
     if (small)
         lab_say(l, "The small model shipped here, which has seen under a million tokens of novels: at most %.2f times. ", best_small);
     lab_say(l, "The lessons' two halves are both there: one row of a table for every occurrence, and representations that differ by "
-            "context. Most of the difference is not sense, though: sentences of one sense differ nearly as much. Three words and 24 "
-            "sentences show how layers part occurrences; they do not measure how well.");
+            "context. Sense is a part of that: occurrences in one sense differ, too. Three words and 24 sentences show how layers "
+            "part occurrences; they do not measure how well.");
 }

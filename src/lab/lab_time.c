@@ -1,6 +1,7 @@
 /* lab_time.c - what is measured with a clock: attention against length, fused and as an n x n matrix; recurrent networks
  * against attention. Each time is the least of several runs. */
 #include <math.h>
+#include <string.h>
 #include "lab/lab.h"
 
 enum { DIM = 64 };
@@ -172,6 +173,47 @@ static bool set_up(lab *l, int64_t n, workbench *w)
     return !l->failed;
 }
 
+/* The second half of the recurrent network's sequence alone, from the first half's last state or from none. *same: with
+ * the state the bits are those of the whole; *needed: without it none of the outputs is. */
+static bool halves(lab *l, const attn_rnn_args *whole, bool *same, bool *needed)
+{
+    const int64_t half = whole->seq / 2;
+    const float *out = whole->out;
+    float *last = lab_new(l, DIM * sizeof *last), *again = lab_new(l, (size_t)(whole->seq * DIM) * sizeof *again);
+    attn_rnn_args a = *whole;
+    if (l->failed)
+        return false;
+    a.saved = NULL, a.out = again, a.seq = half, a.hidden_last = last;
+    if (!lab_ok(l, attn_rnn_forward(l->layers, &a)))
+        return false;
+    a.x = (const float *)whole->x + half * DIM, a.seq = whole->seq - half, a.hidden_last = NULL;
+    *needed = true;
+    for (int without = 0; without < 2; without++) {
+        a.hidden0 = without ? NULL : last;
+        if (!lab_ok(l, attn_rnn_forward(l->layers, &a)))
+            return false;
+        if (!without)
+            *same = memcmp(again, out + half * DIM, (size_t)(a.seq * DIM) * sizeof *out) == 0;
+        else /* far from the border a network that forgets may come back to the same bits: the first output cannot */
+            *needed = memcmp(again, out + half * DIM, DIM * sizeof *out) != 0;
+    }
+    return true;
+}
+
+/* Attention's outputs on one thread and on two, bit for bit. */
+static bool threads_agree(lab *l, attn_layers *two, const attn_mha_args *whole, bool *same)
+{
+    float *out[2];
+    for (int k = 0; k < 2; k++) {
+        attn_mha_args a = *whole;
+        a.saved = NULL, a.out = out[k] = lab_new(l, (size_t)(whole->seq_q * DIM) * sizeof **out);
+        if (l->failed || !lab_ok(l, attn_mha_forward(k ? two : l->layers, &a)))
+            return false;
+    }
+    *same = memcmp(out[0], out[1], (size_t)(whole->seq_q * DIM) * sizeof **out) == 0;
+    return true;
+}
+
 void lab_serial(lab *l)
 {
     static const char *const names[] = {"n", "Elman RNN, 1 thread", "Elman RNN, 2 threads", "attention, 1 thread",
@@ -199,11 +241,17 @@ void lab_serial(lab *l)
         for (int c = 0; p == 0 && c < 5; c++)
             first[c] = row[c];
     }
+    bool state_same = false, state_needed = false, thread_same = false;
+    if (!l->failed && halves(l, &w.rnn, &state_same, &state_needed))
+        threads_agree(l, two, &w.mha, &thread_same);
     attn_layers_destroy(two);
     if (l->failed)
         return;
     l->result->log_x = l->result->log_y = true;
     l->result->drawn = 0x1E;
+    lab_expect(l, state_same && state_needed, "the recurrent network's next output needs the state before it: with it the bits are "
+               "those of the whole pass, without it they are not");
+    lab_expect(l, thread_same, "attention's positions can be divided among threads: two give the bits of one");
     l->result->y_label = "microseconds a token, forward and backward";
     lab_expect(l, row[1] < 2 * first[1], "the recurrent network's time of a token does not depend on the length");
     lab_expect(l, row[2] > 0.75 * row[1], "a second thread does not make one recurrent sequence a third faster");

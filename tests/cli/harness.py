@@ -15,13 +15,13 @@ class Attn:
     def __init__(self, path):
         self.path = path
 
-    def __call__(self, *arguments, stdin="", code=0, env=None):
+    def __call__(self, *arguments, stdin="", code=0, env=None, timeout=120):
         """Runs attn; asserts its exit code; returns (stdout, stderr) as text."""
         environment = dict(os.environ, **(env or {}))
         environment.setdefault("ATTN_NUM_THREADS", "2")
         environment.setdefault("ATTN_OFFLINE", "1")  # a missing model is not fetched, unless the test asks for it
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
-        done = subprocess.run([self.path, *arguments], input=data, capture_output=True, env=environment, timeout=120)
+        done = subprocess.run([self.path, *arguments], input=data, capture_output=True, env=environment, timeout=timeout)
         out, err = done.stdout.decode(), done.stderr.decode()
         assert done.returncode == code, "attn %s: exit %d, wanted %d\n%s%s" % (
             " ".join(arguments), done.returncode, code, out, err)

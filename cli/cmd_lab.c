@@ -133,14 +133,19 @@ static void html_result(FILE *to, const outcome *o)
                 fprintf(to, "<td>%.*g</td>", digits_of(r->cells[i][c]), r->cells[i][c]);
         fprintf(to, "</tr>\n");
     }
-    fprintf(to, "</table></div>\n<p>Again: <code>attn lab %s</code></p></section>\n", o->experiment->name);
+    fprintf(to, "</table></div>\n");
+    for (int i = 0; i < r->n_numbers; i++)
+        fprintf(to, "%s%s <b>%.*g</b>", i ? "; " : "<p class=\"more\">", r->numbers[i].name, digits_of(r->numbers[i].value),
+                r->numbers[i].value);
+    fprintf(to, "%s<p>Again: <code>attn lab %s</code> (%.0f s)</p></section>\n", r->n_numbers ? "</p>\n" : "", o->experiment->name,
+            r->seconds);
 }
 
 static const char style[] =
     ":root{color-scheme:light dark}body{font:16px/1.5 sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem}"
     ".claim{font-style:italic}figure{margin:1rem 0}svg{max-width:100%;height:auto}.wide{overflow-x:auto}"
     "table{border-collapse:collapse;font-size:.85rem}th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #8886}"
-    ".unseen{color:#c0392b}li{margin:.2rem 0}";
+    ".more{font-size:.85rem}.unseen{color:#c0392b}li{margin:.2rem 0}";
 
 static bool write_html(const char *folder, const outcome *outcomes, int n, bool quick)
 {

@@ -104,7 +104,7 @@ void lab_stall(lab *l)
 
 /* ---- One head, eight heads ---- */
 
-enum { PLACES = 16, TOKENS = 8, MOST_READ = 8 };
+enum { PLACES = 16, TOKENS = 8, MOST_READ = 8, TEXTS = 32 };
 
 /* Random tokens; at the last place the tokens of `read` places are to be named, each by a read-out of its own. */
 static void draw_places(lab *l, int64_t batch, int64_t read, int32_t *ids, int32_t *targets)
@@ -120,21 +120,21 @@ static void draw_places(lab *l, int64_t batch, int64_t read, int32_t *ids, int32
 
 static double learn_places(lab *l, int64_t heads, int64_t read, int64_t steps, double rate, int64_t *parameters)
 {
-    static int32_t ids[BATCH * PLACES], targets[MOST_READ * BATCH * PLACES];
+    static int32_t ids[TEXTS * PLACES], targets[MOST_READ * TEXTS * PLACES];
     const lab_batch b = {ids, NULL, targets};
     const int n_blocks = l->n_blocks;
     lab_net_options o = {0};
     o.kind = LAB_NET_MHA, o.causal = true, o.positions = true, o.vocab = TOKENS, o.classes = TOKENS, o.readouts = read;
-    o.batch = BATCH, o.seq = PLACES, o.d_model = WIDTH, o.n_heads = heads, o.head_dim = WIDTH / heads;
+    o.batch = TEXTS, o.seq = PLACES, o.d_model = WIDTH, o.n_heads = heads, o.head_dim = WIDTH / heads;
     lab_net *net = lab_net_new(l, &o);
     double found = 0;
     for (int64_t s = 0; s < steps && !l->failed; s++) {
-        draw_places(l, BATCH, read, ids, targets);
+        draw_places(l, TEXTS, read, ids, targets);
         lab_net_train(net, &b, rate * (double)(steps - s) / (double)steps);
     }
     for (int k = 0; k < 8 && !l->failed; k++) {
         double share = 0;
-        draw_places(l, BATCH, read, ids, targets);
+        draw_places(l, TEXTS, read, ids, targets);
         lab_net_loss(net, &b, &share);
         found += share / 8;
     }
@@ -212,7 +212,7 @@ void lab_heads(lab *l)
             "read-out of its own. One attention layer of width %d without a feed-forward part, cut into one head of %d, two of %d "
             "or eight of %d, so that all have %d parameters; %lld steps of %d sequences. One place: %.2f, %.2f and %.2f are "
             "named. Eight places: one head names %.2f, two %.2f, eight %.2f. ", PLACES, TOKENS, MOST_READ, WIDTH, WIDTH, WIDTH / 2,
-            WIDTH / 8, 4 * WIDTH * WIDTH, (long long)steps, BATCH, first[1], first[2], first[3], row[1], row[2], row[3]);
+            WIDTH / 8, 4 * WIDTH * WIDTH, (long long)steps, TEXTS, first[1], first[2], first[3], row[1], row[2], row[3]);
     lab_say(l, "A head gives one weighted mean for all read-outs, and in a mean it is lost which token stood where; several heads "
             "give several means. That is what \"several patterns at once\" buys, and all: the task was made to need it. Where "
             "one pattern is enough, eight heads are no better. Joined by hand, eight single heads and W_O differ from the layer of "

@@ -54,9 +54,9 @@ void lab_recall(lab *l)
     static const char *const names[] = {"n", "Elman RNN, recalled", "LSTM, recalled", "attention, recalled", "Elman RNN, gradient",
                                         "LSTM, gradient", "attention, gradient", "attention untrained, gradient"};
     static const int32_t kinds[NETS] = {LAB_NET_ELMAN, LAB_NET_LSTM, LAB_NET_MHA};
-    static const double rates[] = {3e-3, 1e-2};
+    static const double rates[] = {5e-3, 1e-2};
     static const int64_t quick[] = {4, 16, 48}, full[] = {4, 8, 16, 32, 64, 128};
-    const int64_t *sizes = l->quick ? quick : full, n_sizes = l->quick ? 3 : 6, steps = l->quick ? 250 : 500;
+    const int64_t *sizes = l->quick ? quick : full, n_sizes = l->quick ? 3 : 6, steps = l->quick ? 300 : 500;
     const int tries = l->quick ? 1 : 2;
     double row[8] = {0}, first[8];
     lab_columns(l, 8, names);

@@ -14,9 +14,10 @@ PAGE = os.path.join(ROOT, "docs", "claims.md")
 HEAD = """# Claims
 
 What the two lessons that this project was started from state, row by row, and what shows it. A is *Transformers and
-Self-Attention*, B is *How Self-Attention Moves Information*; the claims are in our words. Results come from the commands
-(`attn lab` with `--quick`), written here by `tools/check_claims.py`; *not seen* means that the measurement does not show it. A place is a section with the number of its
-paragraph, a figure, table, note or question; the check fails where one has no row, or a row no command or no test.
+Self-Attention*, B is *How Self-Attention Moves Information*; the claims are in our words. A place is a section with the number of
+its paragraph, a figure, table, note or question. Results come from the commands (`attn lab` with `--quick`), written here by
+`tools/check_claims.py`; *not seen* means that the measurement does not show it. The tests fail where a place has no row, or
+a row no command or no test.
 
 """
 
@@ -28,12 +29,13 @@ class Attn:
         """experiments: those of a run of `attn lab all --quick` that has been made already."""
         self.path, self.labs = path, {e["name"]: e for e in experiments}
         self.explained = self.output("explain", "--json")
-        self.info = self.output("info", "--json", "models/austen")
+        self.info = self.output("info", "--json", os.path.join(ROOT, "models", "austen"))
         self.topics = set(self.explained)
         self.helps = {}
 
     def output(self, *arguments):
-        return json.loads(subprocess.run([self.path, *arguments], capture_output=True, check=True, text=True).stdout)
+        done = subprocess.run([self.path, *arguments], capture_output=True, check=True, text=True, cwd=ROOT)
+        return json.loads(done.stdout)
 
     def lab(self, name):
         if name not in self.labs:
@@ -76,7 +78,7 @@ def command_fault(attn, command):
     for word in words[2:]:
         if word.startswith("--") and word not in page:
             return "%s does not know %s" % (" ".join(words[:2]), word)
-    if words[1] == "explain" and words[2] not in attn.topics and words[2] != "FILE.json":
+    if words[1] == "explain" and words[2] not in attn.topics and words[2] not in ("FILE.json", "--figures"):
         return "attn explain has no topic " + words[2]
     if words[1] == "lab" and not re.search(r"^  %s " % re.escape(words[2]), page, re.M):
         return "attn lab has no experiment " + words[2]
@@ -131,7 +133,6 @@ def main():
     if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--write"]):
         sys.exit("usage: check_claims.py ATTN [--write]")
     sys.argv[1] = os.path.abspath(sys.argv[1])
-    os.chdir(ROOT)  # the small model is named by its path from there
     page, open_rows, faults = make(Attn(sys.argv[1]))
     faults += uncovered()
     if sys.argv[2:]:

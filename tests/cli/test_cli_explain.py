@@ -3,6 +3,7 @@ input is refused."""
 import json
 import os
 import tempfile
+import xml.dom.minidom
 
 import harness
 
@@ -68,6 +69,27 @@ def test_mask(attn):
     assert mask["causal"]["weights"][0] == [1, 0, 0] and min(mask["bidirectional"]["weights"][0]) > 0.1
     text = attn("explain", "mask")[0]
     assert text.count("-inf") == 10 and "q5k5" in text and "q1k2" not in text
+
+
+def test_figures(attn):
+    """The first lesson's six figures: the same numbers as above, as valid SVG."""
+    with tempfile.TemporaryDirectory() as folder:
+        where = os.path.join(folder, "figures")
+        assert attn("explain", "--figures", where)[0] == ""
+        texts = []
+        for i in range(1, 7):
+            path = os.path.join(where, "figure-%d.svg" % i)
+            texts.append([node.firstChild.data for node in xml.dom.minidom.parse(path).getElementsByTagName("text")])
+        assert len(os.listdir(where)) == 6
+        assert ["y%d" % i for i in range(1, 6)] == [t for t in texts[0] if t[0] == "y"] and any("15 of 25" in t for t in texts[0])
+        assert "from 1 to 5: 4" in texts[1] and "from 1 to 5: 1" in texts[1]
+        assert "y3 = (1.255, 1.503)" in texts[2] and "weight 0.503" in texts[2] and "q3 k3 = 2" in texts[2]
+        assert {"0.8808", "0.9820", "0.9997", "1.0000", "0.7311"} <= set(texts[3]) and texts[3].count("0.7311") == 5
+        assert {"0.707", "1.414", "0.248", "0.503", "y3 = (1.255, 1.503)"} <= set(texts[4])
+        assert texts[5].count("-inf") == 10
+        refused = os.path.join(folder, "file")
+        open(refused, "w").close()
+        assert "cannot make the folder" in attn("explain", "--figures", refused, code=1)[1]
 
 
 def test_paths(attn):

@@ -1,4 +1,5 @@
 /* cmd_train.c - `attn train`: options, presets, a fresh run or the rest of an old one. */
+#include "model_use.h"
 #include "train_cli.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@ enum {
     OPT_PRE_NORM, OPT_BATCH, OPT_ACCUMULATE, OPT_STEPS, OPT_LR, OPT_MIN_LR, OPT_WARMUP, OPT_SQRT, OPT_DECAY, OPT_BETA1,
     OPT_BETA2, OPT_CLIP, OPT_DROPOUT, OPT_SEED, OPT_DTYPE, OPT_RECOMPUTE, OPT_THREADS, OPT_VAL, OPT_VAL_SHARE,
     OPT_EVAL_EVERY, OPT_EVAL_BATCHES, OPT_SAVE_EVERY, OPT_SAMPLE_EVERY, OPT_PROMPT, OPT_EXPORT, OPT_DRY_RUN, OPT_RESUME,
-    OPT_TASK
+    OPT_TASK, OPT_FROM
 };
 
 static const struct option long_options[] = {
@@ -39,7 +40,7 @@ static const struct option long_options[] = {
     {"sample-every", 1, NULL, OPT_SAMPLE_EVERY}, {"prompt", 1, NULL, OPT_PROMPT},
     {"export", 1, NULL, OPT_EXPORT},       {"dry-run", 0, NULL, OPT_DRY_RUN},
     {"resume", 0, NULL, OPT_RESUME},       {"task", 1, NULL, OPT_TASK},
-    {NULL, 0, NULL, 0}};
+    {"from", 1, NULL, OPT_FROM},           {NULL, 0, NULL, 0}};
 
 static const struct whole_option {
     int code;
@@ -153,6 +154,7 @@ static bool take_word(train_settings *s, int code)
         return found >= 0;
     case OPT_PRESET:
     case OPT_TASK:
+    case OPT_FROM:
         return true; /* taken before all others */
     case OPT_VAL:
         return add_path(s->validation, &s->n_validation, optarg);
@@ -183,6 +185,10 @@ static bool take_option(train_settings *s, int code)
 {
     s->steps_given |= code == OPT_STEPS;
     s->vocab_given |= code == OPT_VOCAB;
+    static const int sizes[] = {OPT_ARCH, OPT_PRESET, OPT_LAYERS, OPT_HEADS, OPT_KV_HEADS, OPT_WIDTH, OPT_FF, OPT_VOCAB,
+                                OPT_CHARS, OPT_PRE_NORM, OPT_TASK};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        s->given[i] |= code == sizes[i];
     if (code != OPT_STEPS && code != OPT_THREADS && code != OPT_RESUME && code != OPT_DRY_RUN && code != 'o')
         for (const struct option *o = long_options; o->name; o++)
             s->kept_option = o->val == code ? o->name : s->kept_option;
@@ -272,6 +278,14 @@ static bool take_presets(train_settings *s, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const char *preset = value_of(argc, argv, i, "--preset"), *task = value_of(argc, argv, i, "--task");
+        const char *from = value_of(argc, argv, i, "--from");
+        if (from) { /* fine-tuning: few steps at a small rate */
+            s->from = from;
+            s->model.context = 128;
+            s->batch = 4;
+            s->schedule.steps = 200;
+            s->schedule.peak = 3e-5;
+        }
         if (preset && !apply_preset(s, preset))
             return false;
         if (task && strcmp(task, "numbers") != 0) {
@@ -302,6 +316,22 @@ static bool task_is_alone(const train_settings *s)
     return false;
 }
 
+/* --from brings architecture, sizes and vocabulary. */
+static bool sizes_are_the_models(const train_settings *s)
+{
+    static const char *const own[] = {"arch", "preset", "layers", "heads", "kv-heads", "width", "ff", "vocab", "chars",
+                                      "pre-norm", "task"};
+    for (size_t i = 0; s->from && i < sizeof own / sizeof *own; i++)
+        if (s->given[i]) {
+            cli_error("train", "--%s and --from exclude each other: the model brings its own", own[i]);
+            return false;
+        }
+    if (!s->from || (!s->dry_run && !s->resume))
+        return true;
+    cli_error("train", "--%s and --from exclude each other", s->dry_run ? "dry-run" : "resume");
+    return false;
+}
+
 static bool read_settings(train_settings *s, int argc, char **argv)
 {
     int code;
@@ -325,7 +355,7 @@ static bool read_settings(train_settings *s, int argc, char **argv)
         cli_error("train", "where to? -o DIR is missing");
         return false;
     }
-    if (!task_is_alone(s))
+    if (!task_is_alone(s) || !sizes_are_the_models(s))
         return false;
     if (s->n_texts == 0 && !s->resume && !s->task) {
         cli_error("train", "no text given");
@@ -370,9 +400,39 @@ static bool create_trainer(train_run *run)
     o.eos_id = pairs ? attn_tokenizer_id(t, "</s>", 4) : o.bos_id;
     o.pad_id = pairs ? attn_tokenizer_id(t, "<pad>", 5) : attn_tokenizer_id(t, "[PAD]", 5);
     o.mask_id = attn_tokenizer_id(t, "[MASK]", 6);
-    if (attn_trainer_create(&o, &run->trainer) == ATTN_OK)
+    const attn_status status = run->s.from ? attn_trainer_import(run->s.folder, &o, &run->trainer)
+                                           : attn_trainer_create(&o, &run->trainer);
+    if (status == ATTN_OK && run->s.from) {
+        ATTN_ARGS_INIT(&run->info);
+        attn_trainer_get_info(run->trainer, 1, 1, &run->info);
+        run->s.model = run->info.options;
+    }
+    if (status == ATTN_OK && run->s.length <= run->s.model.context)
         return true;
-    cli_error("train", "%s", attn_train_error());
+    if (status == ATTN_OK)
+        cli_error("train", "--context is %lld; the model has %lld positions", (long long)run->s.length,
+                  (long long)run->s.model.context);
+    else
+        cli_error("train", "%s", attn_train_error());
+    return false;
+}
+
+/* The model that --from names, as f32 in the run's folder, where training begins. */
+static bool take_model(const train_settings *s)
+{
+    char path[4096];
+    if (!s->from)
+        return true;
+    if (cli_model_find("train", s->from, "", path, sizeof path) != CLI_OK)
+        return false;
+    attn_model_converted made;
+    ATTN_ARGS_INIT(&made);
+    if (attn_model_convert(path, s->folder, ATTN_F32, NULL, NULL, &made) != ATTN_OK)
+        cli_error("train", "%s: %s", path, attn_model_error(NULL));
+    else if (!made.has_config || !made.has_tokenizer)
+        cli_error("train", "%s: no %s: %s", path, made.has_config ? "tokenizer" : "config.json", made.note);
+    else
+        return true;
     return false;
 }
 
@@ -532,7 +592,8 @@ static bool texts_are_long_enough(const train_run *run)
 /* What a run that has no checkpoint leaves behind: nothing. */
 static void remove_beginnings(const train_run *run)
 {
-    static const char *const names[] = {"tokenizer.json", "tokens.bin", "log.jsonl", "model.safetensors", "config.json"};
+    static const char *const names[] = {"tokenizer.json", "tokens.bin", "log.jsonl", "model.safetensors", "config.json",
+                                        "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"};
     char *checkpoint = train_path(&run->s, "checkpoint.safetensors");
     const bool begun = !checkpoint || access(checkpoint, F_OK) == 0;
     free(checkpoint);
@@ -573,7 +634,8 @@ static bool begin(train_run *run, json_t **state)
         good = folder_is_free(&run->s);
         if (!good)
             return false;
-        good = sizes_are_possible(run) && make_folder(run->s.folder, &run->made_folder) && train_prepare_data(run) &&
+        good = (run->s.from || sizes_are_possible(run)) && make_folder(run->s.folder, &run->made_folder) &&
+               take_model(&run->s) && train_prepare_data(run) &&
                texts_are_long_enough(run) && create_trainer(run);
         run->info.options = run->s.model;
     }
@@ -699,6 +761,7 @@ const cli_command cli_train = {
     "attn train - learns a vocabulary and a model from texts\n\n"
     "usage: attn train TEXT... -o DIR [OPTIONS]\n"
     "       attn train --resume -o DIR [--steps N] [--threads N]\n"
+    "       attn train TEXT... --from MODEL -o DIR [OPTIONS]\n"
     "       attn train --task numbers -o DIR [OPTIONS]\n"
     "\n"
     "Learns a vocabulary from the texts, trains a model, and leaves DIR as a model that `attn run --model\n"
@@ -722,6 +785,8 @@ const cli_command cli_train = {
     "  --export f32|bf16|f16               numbers of model.safetensors (f32)\n"
     "  --dry-run           say parameters, memory and time, and write nothing\n"
     "  --resume            go on where DIR was stopped or killed\n"
+    "  --from MODEL        go on from a trained Llama or GPT-2 (GGUF, folder or name in the cache): 200 steps\n"
+    "                      of 4 x 128 tokens at 3e-5 unless said otherwise\n"
     "  --task numbers      numbers in words to digits by the model of 2017: post-norm with warm-up in\n"
     "                      DIR/post-norm, pre-norm without in DIR/pre-norm, both losses in DIR/curves.svg\n"
     "\n"

@@ -12,6 +12,8 @@ typedef struct train_settings {
     const char *texts[TRAIN_MOST_TEXTS], *validation[TRAIN_MOST_TEXTS];
     int64_t n_texts, n_validation;
     const char *folder, *prompt;
+    const char *from;   /* the model to start from; NULL: none */
+    bool given[11];     /* options that --from excludes */
     attn_trainer_options model;
     attn_train_schedule schedule;
     int64_t vocab_size, batch, accumulate, length;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { NUMBERS = 1000000, SMALL_NUMBERS = 1000, ITEMS = 24000, HELD_OUT = 1000 };
 
@@ -136,6 +137,27 @@ static bool draw_both(const train_settings *s, const char *const folders[2])
     return good;
 }
 
+/* The settings of one run; those of a run that is there already are its own, and it goes on. */
+static train_settings variant(const train_settings *s, const char *folder, bool pre_norm, const char *texts,
+                              const char *held_out)
+{
+    train_settings one = *s;
+    one.folder = folder;
+    char *checkpoint = train_path(&one, "checkpoint.safetensors");
+    one.resume = checkpoint && access(checkpoint, F_OK) == 0;
+    free(checkpoint);
+    one.steps_given = true;
+    if (one.resume)
+        return one;
+    one.texts[one.n_texts++] = texts;
+    one.validation[one.n_validation++] = held_out;
+    if (pre_norm) {
+        one.model.flags |= ATTN_TRAIN_PRE_NORM;
+        one.schedule.warmup = 0;
+    }
+    return one;
+}
+
 int train_task(train_settings *s)
 {
     char *texts = train_path(s, "numbers.tsv"), *held_out = train_path(s, "held-out.tsv");
@@ -148,14 +170,7 @@ int train_task(train_settings *s)
         write_pairs(held_out, s->order_seed, ITEMS - HELD_OUT, HELD_OUT))
         code = CLI_OK;
     for (int i = 0; code == CLI_OK && finished && i < 2; i++) {
-        train_settings one = *s;
-        one.folder = folders[i];
-        one.texts[one.n_texts++] = texts;
-        one.validation[one.n_validation++] = held_out;
-        if (i == 1) {
-            one.model.flags |= ATTN_TRAIN_PRE_NORM;
-            one.schedule.warmup = 0;
-        }
+        train_settings one = variant(s, folders[i], i == 1, texts, held_out);
         printf("%s%s\n", i ? "\n" : "", i ? "pre-norm, without warm-up" : "post-norm, with warm-up");
         code = train_one(&one, &finished);
     }

@@ -211,7 +211,7 @@ bool train_prepare_data(train_run *run)
     if (good && need_texts)
         good = read_texts(run->s.texts, run->s.n_texts, &texts) &&
                read_texts(run->s.validation, run->s.n_validation, &validation);
-    if (good && !run->s.resume)
+    if (good && !run->s.resume && !run->s.from)
         good = learn(run, &texts, vocabulary);
     good = good && load_tokenizer(run, vocabulary);
     if (good && pairs)

@@ -151,6 +151,8 @@ typedef struct attn_trainer_options {
     double clip;             /* the gradient's largest norm; 0: none */
     uint64_t seed;           /* initial weights and dropout */
     int32_t pad_id, bos_id, eos_id, mask_id; /* for config.json, and ENCDEC's decoder start (bos); 0 is an id: -1: none */
+    double norm_eps;         /* 0: 1e-5; LLAMA 1e-6, BERT 1e-12 */
+    double rope_base;        /* LLAMA; 0: 10,000 */
 } attn_trainer_options;
 
 typedef struct attn_trainer attn_trainer;
@@ -159,6 +161,13 @@ typedef struct attn_trainer attn_trainer;
  * sqrt(2 layers); ENCDEC: Glorot uniform, embeddings normal with 1/sqrt(d_model)) and an optimiser at step 0.
  * options are copied. On error *trainer is NULL. Returns OK; INVALID_ARGUMENT; UNSUPPORTED; OUT_OF_MEMORY. */
 ATTN_API attn_status attn_trainer_create(const attn_trainer_options *options, attn_trainer **trainer);
+
+/** A trainer at step 0 that starts from a trained model: folder holds config.json and model.safetensors as Transformers or
+ * attn_model_convert (also from GGUF) write them, of model_type gpt2 or llama with the head tied to the embedding. Sizes, ids,
+ * norm_eps and rope_base come from config.json; of options dtype, flags, n_threads, dropout, the fields of AdamW, clip and
+ * seed are read. Returns OK; INVALID_ARGUMENT; UNSUPPORTED (another architecture, activation, scaling, biases of LLAMA, a head
+ * of its own), FORMAT (a field or tensor is missing or has another shape); IO; OUT_OF_MEMORY. */
+ATTN_API attn_status attn_trainer_import(const char *folder, const attn_trainer_options *options, attn_trainer **trainer);
 
 /** A trainer as attn_trainer_save left it. n_threads as in the options. Returns OK; IO; FORMAT; OUT_OF_MEMORY. */
 ATTN_API attn_status attn_trainer_load(const char *path, int32_t n_threads, attn_trainer **trainer);

@@ -15,7 +15,7 @@ static const char *const prefixes[3] = {"", "m.", "v."}; /* of a parameter and i
 
 /* ---- Options as JSON ---- */
 
-enum field_kind { FIELD_I32, FIELD_U32, FIELD_I64, FIELD_REAL };
+enum field_kind { FIELD_I32, FIELD_U32, FIELD_I64, FIELD_REAL, FIELD_LATER /* a real that older checkpoints lack: 0 */ };
 
 static const struct field {
     const char *name;
@@ -40,7 +40,9 @@ static const struct field {
               {"pad_id", FIELD_I32, offsetof(attn_trainer_options, pad_id)},
               {"bos_id", FIELD_I32, offsetof(attn_trainer_options, bos_id)},
               {"eos_id", FIELD_I32, offsetof(attn_trainer_options, eos_id)},
-              {"mask_id", FIELD_I32, offsetof(attn_trainer_options, mask_id)}};
+              {"mask_id", FIELD_I32, offsetof(attn_trainer_options, mask_id)},
+              {"norm_eps", FIELD_LATER, offsetof(attn_trainer_options, norm_eps)},
+              {"rope_base", FIELD_LATER, offsetof(attn_trainer_options, rope_base)}};
 
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -53,7 +55,7 @@ static json_t *options_to_json(const attn_trainer_options *o)
         int32_t i32;
         int64_t i64;
         double real;
-        if (fields[i].kind == FIELD_REAL) {
+        if (fields[i].kind >= FIELD_REAL) {
             memcpy(&real, at, sizeof real);
             json_object_set_new(json, fields[i].name, json_real(real));
         } else if (fields[i].kind == FIELD_I64) {
@@ -76,12 +78,14 @@ static attn_status options_from_json(const json_t *json, attn_trainer_options *o
     for (int i = 0; i < N_FIELDS; i++) {
         const json_t *value = json_object_get(json, fields[i].name);
         char *at = (char *)o + fields[i].at;
-        if (fields[i].kind == FIELD_REAL ? !json_is_number(value) : !json_is_integer(value))
+        if (fields[i].kind == FIELD_LATER && !value)
+            continue;
+        if (fields[i].kind >= FIELD_REAL ? !json_is_number(value) : !json_is_integer(value))
             return attn_train_fail(ATTN_ERR_FORMAT, "the checkpoint's options have no %s", fields[i].name);
         const double real = json_number_value(value);
         const int64_t i64 = json_integer_value(value);
         const int32_t i32 = (int32_t)i64;
-        if (fields[i].kind == FIELD_REAL)
+        if (fields[i].kind >= FIELD_REAL)
             memcpy(at, &real, sizeof real);
         else if (fields[i].kind == FIELD_I64)
             memcpy(at, &i64, sizeof i64);

@@ -4,9 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "io/export.h"
+#include "train/export_model.h"
 #include "train/train_error.h"
-#include "train/trainer.h"
 
 /* ---- Names ---- */
 
@@ -87,16 +86,9 @@ static const char *split_name(const char *name, char key[64], long long *layer)
 
 /* ---- Tensors ---- */
 
-typedef struct exported {
-    char name[96];
-    int64_t shape[2];
-    const float *values;
-    bool transposed;
-} exported;
-
 static attn_status read_rows(void *user, int64_t first_row, int64_t n_rows, float *out, char *error, size_t error_size)
 {
-    const exported *e = user;
+    const attn_exported *e = user;
     (void)error, (void)error_size;
     if (!e->transposed) {
         memcpy(out, e->values + first_row * e->shape[1], (size_t)(n_rows * e->shape[1]) * sizeof *out);
@@ -111,7 +103,7 @@ static attn_status read_rows(void *user, int64_t first_row, int64_t n_rows, floa
 /* Vectors are read as one row each. */
 static attn_status read_vector(void *user, int64_t first_row, int64_t n_rows, float *out, char *error, size_t error_size)
 {
-    const exported *e = user;
+    const attn_exported *e = user;
     (void)error, (void)error_size, (void)first_row, (void)n_rows;
     memcpy(out, e->values, (size_t)e->shape[0] * sizeof *out);
     return ATTN_OK;
@@ -125,8 +117,7 @@ static const name_pair *find_name(const name_pair *names, const char *key)
     return NULL;
 }
 
-/* Describes one parameter; false: it goes with another. */
-static bool describe_tensor(const attn_trainer *t, const attn_net_param *p, exported *e, attn_export_tensor *tensor,
+bool attn_export_describe(const attn_trainer *t, const attn_net_param *p, attn_exported *e, attn_export_tensor *tensor,
                             attn_st_dtype dtype)
 {
     char key[64], pattern[96];
@@ -165,12 +156,12 @@ static bool describe_tensor(const attn_trainer *t, const attn_net_param *p, expo
 static attn_status write_weights(const attn_trainer *t, const char *path, attn_st_dtype dtype)
 {
     const size_t most = (size_t)t->net.n_params;
-    exported *e = calloc(most, sizeof *e);
+    attn_exported *e = calloc(most, sizeof *e);
     attn_export_tensor *tensors = calloc(most, sizeof *tensors);
     size_t n = 0;
     attn_status status = e && tensors ? ATTN_OK : attn_train_no_memory();
     for (size_t p = 0; status == ATTN_OK && p < most; p++)
-        n += describe_tensor(t, &t->net.params[p], &e[n], &tensors[n], dtype);
+        n += attn_export_describe(t, &t->net.params[p], &e[n], &tensors[n], dtype);
     if (status == ATTN_OK)
         status = attn_export_safetensors(path, tensors, n, NULL, NULL, NULL, attn_train_error_buffer(),
                                          ATTN_TRAIN_ERROR_BYTES);
@@ -194,7 +185,7 @@ static void set_int(json_t *config, const char *name, int64_t value)
 static json_t *gpt2_config(const attn_trainer_options *o)
 {
     json_t *c = json_pack("{s:[s], s:s, s:s, s:f, s:f, s:b, s:f, s:f, s:f}", "architectures", "GPT2LMHeadModel", "model_type",
-                          "gpt2", "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5, "initializer_range", 0.02,
+                          "gpt2", "activation_function", "gelu_new", "layer_norm_epsilon", o->norm_eps, "initializer_range", 0.02,
                           "scale_attn_weights", 1, "resid_pdrop", o->dropout, "embd_pdrop", o->dropout, "attn_pdrop",
                           o->dropout);
     set_int(c, "n_positions", o->context);
@@ -209,7 +200,7 @@ static json_t *gpt2_config(const attn_trainer_options *o)
 static json_t *llama_config(const attn_trainer_options *o)
 {
     json_t *c = json_pack("{s:[s], s:s, s:s, s:f, s:f, s:f, s:b, s:b}", "architectures", "LlamaForCausalLM", "model_type",
-                          "llama", "hidden_act", "silu", "rms_norm_eps", 1e-6, "rope_theta", 10000.0, "initializer_range",
+                          "llama", "hidden_act", "silu", "rms_norm_eps", o->norm_eps, "rope_theta", o->rope_base, "initializer_range",
                           0.02, "attention_bias", 0, "mlp_bias", 0);
     set_int(c, "max_position_embeddings", o->context);
     set_int(c, "hidden_size", o->d_model);
@@ -224,7 +215,7 @@ static json_t *llama_config(const attn_trainer_options *o)
 static json_t *bert_config(const attn_trainer_options *o)
 {
     json_t *c = json_pack("{s:[s], s:s, s:s, s:f, s:f, s:f, s:f, s:s}", "architectures", "BertForMaskedLM", "model_type",
-                          "bert", "hidden_act", "gelu", "layer_norm_eps", 1e-12, "initializer_range", 0.02,
+                          "bert", "hidden_act", "gelu", "layer_norm_eps", o->norm_eps, "initializer_range", 0.02,
                           "hidden_dropout_prob", o->dropout, "attention_probs_dropout_prob", o->dropout,
                           "position_embedding_type", "absolute");
     set_int(c, "max_position_embeddings", o->context);
@@ -239,7 +230,7 @@ static json_t *bert_config(const attn_trainer_options *o)
 static json_t *encdec_config(const attn_trainer_options *o)
 {
     json_t *c = json_pack("{s:[s], s:s, s:s, s:f, s:b}", "architectures", "AttnEncoderDecoder", "model_type",
-                          "attn_encoder_decoder", "activation_function", "relu", "layer_norm_eps", 1e-5, "pre_norm",
+                          "attn_encoder_decoder", "activation_function", "relu", "layer_norm_eps", o->norm_eps, "pre_norm",
                           (o->flags & ATTN_TRAIN_PRE_NORM) != 0);
     set_int(c, "max_position_embeddings", o->context);
     set_int(c, "d_model", o->d_model);

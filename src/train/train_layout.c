@@ -48,6 +48,8 @@ static attn_status check_numbers(const attn_trainer_options *o)
     ATTN_TRAIN_REQUIRE(o->beta2 >= 0 && o->beta2 < 1, "beta2 is %g; it must lie in 0 .. 1", o->beta2);
     ATTN_TRAIN_REQUIRE(o->epsilon >= 0 && o->epsilon < 1, "epsilon is %g; it must lie in 0 .. 1", o->epsilon);
     ATTN_TRAIN_REQUIRE(o->weight_decay >= 0 && o->weight_decay <= 1000, "weight_decay is %g", o->weight_decay);
+    ATTN_TRAIN_REQUIRE(o->norm_eps >= 0 && o->norm_eps < 1, "norm_eps is %g; it must lie in 0 .. 1", o->norm_eps);
+    ATTN_TRAIN_REQUIRE(o->rope_base >= 0 && o->rope_base <= 1e12, "rope_base is %g", o->rope_base);
     ATTN_TRAIN_REQUIRE(o->clip >= 0 && o->clip <= 1e30, "clip is %g; it must be 0 or more", o->clip);
     const int32_t ids[] = {o->pad_id, o->bos_id, o->eos_id, o->mask_id};
     static const char *const names[] = {"pad_id", "bos_id", "eos_id", "mask_id"};
@@ -66,6 +68,9 @@ static void fill_in(attn_trainer_options *o)
     o->beta1 = o->beta1 > 0 ? o->beta1 : 0.9;
     o->beta2 = o->beta2 > 0 ? o->beta2 : 0.99;
     o->epsilon = o->epsilon > 0 ? o->epsilon : 1e-8;
+    if (o->norm_eps <= 0)
+        o->norm_eps = o->arch == ATTN_TRAIN_BERT ? 1e-12 : o->arch == ATTN_TRAIN_LLAMA ? 1e-6 : 1e-5;
+    o->rope_base = o->rope_base > 0 ? o->rope_base : 10000;
 }
 
 /* ---- Parameters ---- */
@@ -246,9 +251,10 @@ static void choose(attn_net *net)
     net->norm_kind = llama ? ATTN_NORM_RMS : ATTN_NORM_LAYER;
     net->place = pre ? ATTN_BLOCK_PRE_NORM : ATTN_BLOCK_POST_NORM;
     net->act = acts[o->arch];
-    net->norm_eps = o->arch == ATTN_TRAIN_BERT ? 1e-12 : llama ? 1e-6 : 1e-5;
+    net->norm_eps = o->norm_eps;
     net->dtype = ATTN_F32;
     ATTN_ARGS_INIT(&net->rope);
+    net->rope.base = o->rope_base;
     net->positions = net->types = net->embedding_norm = net->final_norm = net->encoder_norm = no_pair();
     net->transform = net->transform_norm = net->head = no_pair();
 }

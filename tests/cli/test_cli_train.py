@@ -97,6 +97,12 @@ class Train(unittest.TestCase):
             said = words.replace("-", " ").split()
             self.assertEqual(said[-1] in small[1:], number[-1] != "0" and not (len(number) > 1 and number[-2] == "1"), words)
             self.assertEqual("thousand" in said, len(number) > 3)
+        model = read(self.at("n"), "post-norm", "model.safetensors")
+        again = attn("--task", "numbers", "-o", self.at("n"), "--steps", "4", "--eval-batches", "1")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertNotEqual(model, read(self.at("n"), "post-norm", "model.safetensors"))
+        log = read(self.at("n"), "post-norm", "log.jsonl").splitlines()
+        self.assertEqual([json.loads(line)["step"] for line in log], [1, 2, 3, 4])
         for word in ("post-norm with warm-up", "pre-norm"):
             self.assertIn(word.split()[0], read(self.at("n"), "curves.svg").decode())
         for norm in ("post-norm", "pre-norm"):
@@ -115,9 +121,28 @@ class Train(unittest.TestCase):
             self.assertIn("layer 0, head 1", shown.stdout)
         with open(os.path.join(self.at("n"), "numbers.tsv"), "a") as file:
             file.write("forty\t41\n")
-        changed = attn("--resume", "-o", os.path.join(self.at("n"), "pre-norm"), "--steps", "4")
+        changed = attn("--resume", "-o", os.path.join(self.at("n"), "pre-norm"), "--steps", "5")
         self.assertEqual(changed.returncode, 1)
         self.assertIn("not those that the run", changed.stderr)
+
+    def test_training_goes_on_from_a_model(self):
+        for arch, more in (("llama", ["--kv-heads", "1"]), ("gpt2", [])):
+            first = attn(*self.train(arch, 12, "--arch", arch, *more))
+            self.assertEqual(first.returncode, 0, first.stderr)
+            before = [json.loads(line) for line in read(self.at(arch), "log.jsonl").splitlines()][-1]["validation"]
+            on = attn(TEXT, "--from", self.at(arch), "-o", self.at(arch + "2"), "--steps", "2", "--lr", "0", "--context", "16",
+                      "--batch", "2", "--sample-every", "0")
+            self.assertEqual(on.returncode, 0, on.stderr)
+            after = [json.loads(line) for line in read(self.at(arch + "2"), "log.jsonl").splitlines()][-1]["validation"]
+            self.assertEqual(before, after)
+            self.assertEqual(read(self.at(arch), "model.safetensors"), read(self.at(arch + "2"), "model.safetensors"))
+            resumed = attn("--resume", "-o", self.at(arch + "2"), "--steps", "3")
+            self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        for words, said in ((["--width", "8"], "--width"), (["--dry-run"], "--dry-run"), (["--context", "999"], "16 positions")):
+            done = attn(TEXT, "--from", self.at("gpt2"), "-o", self.at("x"), *words)
+            self.assertIn(done.returncode, (1, 2))
+            self.assertIn(said, done.stderr)
+            self.assertFalse(os.path.exists(self.at("x")), words)
 
     def test_what_would_not_do_is_said(self):
         with open(self.at("empty"), "wb"):

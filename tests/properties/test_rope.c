@@ -8,6 +8,7 @@
 #include "core/half.h"
 #include "core/view.h"
 #include "properties/random_problem.h"
+#include "properties/rope_golden.h"
 
 static attn_ctx *ctx;
 
@@ -132,6 +133,79 @@ static void rescalings_match_their_definitions(void **state)
     }
 }
 
+/* Frequencies and amplitudes as Transformers has them (rope_golden.h), read off the rotation of (1, 0) by one position. Its
+ * numbers are float32 powers of bases up to 1e6, off by up to ln(1e6) 2^-24 and a few roundings: 2^-19 of themselves. */
+static void rescalings_match_transformers(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof rope_goldens / sizeof *rope_goldens; n++)
+        for (int interleaved = 0; interleaved < 2; interleaved++) {
+            const rope_golden *g = &rope_goldens[n];
+            double x[128], y[128];
+            int64_t pairs = g->rotary_dim / 2, step = interleaved ? 2 : 1, apart = interleaved ? 1 : pairs;
+            attn_rope_args a;
+            ATTN_ARGS_INIT(&a);
+            for (int64_t d = 0; d < g->head_dim; d++)
+                x[d] = d >= g->rotary_dim ? 7 : (interleaved ? d % 2 == 0 : d < pairs) ? 1 : 0;
+            a.x = attn_cview_of(x, ATTN_F64, 1, 1, 1, g->head_dim);
+            a.out = attn_view_of(y, ATTN_F64, 1, 1, 1, g->head_dim);
+            a.rotary_dim = g->rotary_dim;
+            a.flags = g->flags | (interleaved ? ATTN_ROPE_INTERLEAVED : 0);
+            a.base = g->base;
+            a.position_offset = 1;
+            a.scaling = g->scaling;
+            a.factor = g->factor;
+            a.low_freq_factor = g->low, a.high_freq_factor = g->high;
+            a.beta_fast = g->beta_fast, a.beta_slow = g->beta_slow;
+            a.attention_factor = g->attention_factor;
+            a.original_length = g->original_length;
+            assert_int_equal(attn_rope(ctx, &a), ATTN_OK);
+            for (int64_t m = 0; m < pairs; m++) {
+                double angle = atan2(y[m * step + apart], y[m * step]), size = hypot(y[m * step], y[m * step + apart]);
+                if (!(fabs(angle - g->frequency[m]) <= 0x1p-19 * g->frequency[m]) || !(fabs(size - g->amplitude) <= 1e-12))
+                    fail_msg("%s: pair %d turns by %.9g (%.9g there) times %.9g (%.9g)", g->name, (int)m, angle, g->frequency[m], size,
+                             g->amplitude);
+            }
+            for (int64_t d = g->rotary_dim; d < g->head_dim; d++)
+                assert_true(y[d] == 7);
+        }
+}
+
+/* ATTN_ROPE_INVERSE is the gradient: <y, rope(x)> = <inverse(y), x> for every rescaling, YaRN's amplitude included; in place. */
+static void inverse_is_the_gradient(void **state)
+{
+    (void)state;
+    rng r = {9};
+    for (int scaling = 0; scaling <= ATTN_ROPE_YARN; scaling++)
+        for (int flags = 0; flags < 2; flags++) {
+            double x[B * H * S * D], y[B * H * S * D], rotated[B * H * S * D], forward = 0, backward = 0, size = 0;
+            attn_rope_args a;
+            for (int n = 0; n < B * H * S * D; n++)
+                x[n] = rng_normal(&r), y[n] = rng_normal(&r);
+            ATTN_ARGS_INIT(&a);
+            a.x = attn_cview_of(x, ATTN_F64, B, H, S, D);
+            a.out = attn_view_of(rotated, ATTN_F64, B, H, S, D);
+            a.rotary_dim = 8;
+            a.flags = flags ? ATTN_ROPE_INTERLEAVED : 0;
+            a.position_offset = 1000;
+            a.scaling = scaling;
+            a.factor = 4;
+            a.original_length = 64;
+            assert_int_equal(attn_rope(ctx, &a), ATTN_OK);
+            for (int n = 0; n < B * H * S * D; n++)
+                forward += y[n] * rotated[n];
+            a.x = attn_cview_of(y, ATTN_F64, B, H, S, D);
+            a.out = attn_view_of(y, ATTN_F64, B, H, S, D);
+            a.flags |= ATTN_ROPE_INVERSE;
+            assert_int_equal(attn_rope(ctx, &a), ATTN_OK);
+            for (int n = 0; n < B * H * S * D; n++) {
+                backward += y[n] * x[n];
+                size += fabs(y[n] * x[n]);
+            }
+            assert_true(fabs(forward - backward) <= 1e-14 * size);
+        }
+}
+
 static void tables_and_types(void **state)
 {
     (void)state;
@@ -239,6 +313,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rotates_pairs_by_position_times_frequency),
         cmocka_unit_test(rescalings_match_their_definitions),
+        cmocka_unit_test(rescalings_match_transformers),
+        cmocka_unit_test(inverse_is_the_gradient),
         cmocka_unit_test(tables_and_types),
         cmocka_unit_test(merged_parts_equal_the_whole),
     };

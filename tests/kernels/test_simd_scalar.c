@@ -2,7 +2,6 @@
 #include "attn/attn.h"
 
 #define ISA scalar
-#define EVERY 13
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_scalar.h"
 #include "simd_checks.inc"

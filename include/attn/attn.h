@@ -364,8 +364,20 @@ typedef struct attn_sdpa_backward_args {
  *
  * Scores are recomputed from lse (Dao et al. 2022, algorithm 4; D_i = <d_out_i, out_i>); memory is linear.
  * Gradients of keys and values are summed over the query heads that share them. Sums are f32 or better,
- * in a fixed order; small problems are computed in double in every dtype. Dropout repeats the forward pattern. Excluded pairs have gradient 0, and so have rows
- * without keys. Gradient arrays may not overlap inputs or each other. Workspace as for forward.
+ * in a fixed order; small problems are computed in double in every dtype. Dropout repeats the forward pattern.
+ * Excluded pairs have gradient 0, and so have rows without keys. Gradient arrays may not overlap inputs or
+ * each other. Workspace as for forward.
+ *
+ * Error against exact arithmetic, u, A and w as for forward (f32 inside for f32, bf16 and f16 arrays; A / softcap
+ * for A where softcap < 1), r the rounding of out's dtype (f32 2^-24, bf16 2^-8, f16 2^-11, f64 2^-53), f the
+ * dropout factor (0 or 1/(1-p)), O_i = sum_j w_ij f_ij |v_j|, M_ij = <|d_out_i|, f_ij |v_j| + O_i> + |d_lse_i|:
+ *     e_i  = 2 ((head_dim + 8) u A + (keys + 16) u + 4 u |lse_i|)                 a weight, relative
+ *     E_ij = w_ij ((e_i + 4 (value_dim + 8) u) M_ij + 2 r <|d_out_i|, O_i>)       the gradient of a score
+ *     d_query, d_key:              sum of |scale| E_ij |k_j|, or |q_i|, over the pairs that the element sums
+ *     d_bias, d_relative, d_sinks: sum of E_ij (sinks: w and M of the sink, whose value is 0)
+ *     d_value:                     sum of e_i w_ij f_ij |d_out_i|
+ * and n u of the summed sizes for a sum of n terms (w M for E, the old value too when accumulating), then one
+ * rounding to the gradient's dtype. Where f32 is used, a weight below 2^-126 may be 0.
  * Returns as attn_sdpa_forward; INVALID_ARGUMENT too when forward->lse is NULL. */
 ATTN_API attn_status attn_sdpa_backward(attn_ctx *ctx, const attn_sdpa_backward_args *args,
                                         void *workspace, size_t workspace_bytes);
@@ -427,7 +439,8 @@ ATTN_API attn_status attn_sdpa_decode_workspace(attn_ctx *ctx, const attn_decode
 /* ---- Looking in, without N x N ----------------------------------------------------------------- *
  *
  * These take the forward call's arguments. value and out may be absent (data NULL). Where lse is given it
- * is read, so that one further pass over the keys is enough; where it is NULL it is computed first.
+ * is read, so that one further pass over the keys is enough; where it is NULL, or so large (above 1024) that
+ * its rounding would show in the weights, it is computed first.
  * Weights are those before dropout; excluded pairs have weight 0. A sink takes its share and has no
  * column. With cu_seqlens, queries and keys are counted on the packed axes. They use the context's arena.
  * Errors as attn_sdpa_forward; a row out of range is INVALID_ARGUMENT. */

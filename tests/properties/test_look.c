@@ -284,12 +284,54 @@ static void bad_arguments_name_the_field(void **state)
     assert_int_equal(attn_sdpa_rows(NULL, &a, &row, 1, &view), ATTN_ERR_INVALID_ARGUMENT);
 }
 
+/* Scores so large that an lse, which holds their rounding, would spoil the weights: rows whose biases are all the lowest finite
+ * number weigh every key alike; scores of 5e4 and a little; given an lse and not. */
+static void huge_scores_keep_their_weights(void **state)
+{
+    (void)state;
+    enum { N = 40, D = 4 };
+    for (int n = 0; n < 8; n++) {
+        int32_t dtype = n & 1 ? ATTN_F64 : ATTN_F32;
+        bool lowest = n & 2, given = n & 4;
+        double q[N * D], k[N * D], v[N * D], out[N * D], lse[N], w[N * N];
+        float bias[N], spread[N];
+        attn_sdpa_args a;
+        ATTN_ARGS_INIT(&a);
+        for (int d = 0; d < N * D; d++) {
+            attn_store_element(q, dtype, d, 0);
+            attn_store_element(k, dtype, d, 1);
+            attn_store_element(v, dtype, d, d % 7);
+        }
+        for (int j = 0; j < N; j++) {
+            spread[j] = (float)(j % 5) / 2;
+            bias[j] = lowest ? -3.4028235e38f : 5e4f + spread[j];
+        }
+        a.query = attn_cview_of(q, dtype, 1, 1, N, D);
+        a.key = attn_cview_of(k, dtype, 1, 1, N, D);
+        a.value = attn_cview_of(v, dtype, 1, 1, N, D);
+        a.out = attn_view_of(out, dtype, 1, 1, N, D);
+        a.lse = lse;
+        a.mask.bias = attn_cview_of(bias, ATTN_F32, 1, 1, 1, N);
+        assert_int_equal(attn_sdpa_forward(ctx, &a, NULL, 0), ATTN_OK);
+        if (!given)
+            a.lse = NULL;
+        attn_view rows = attn_view_of(w, ATTN_F64, 1, 1, N, N);
+        assert_int_equal(attn_sdpa_rows(ctx, &a, NULL, N, &rows), ATTN_OK);
+        double sum = 0;
+        for (int j = 0; j < N; j++)
+            sum += lowest ? 1 : exp((double)spread[j]);
+        for (int j = 0; j < N * N; j++) /* a double holds 5e4 + spread to 2^-38, not more */
+            assert_true(fabs(w[j] - (lowest ? 1 : exp((double)spread[j % N])) / sum) <= 1e-10);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(against_reference),     cmocka_unit_test(mass_parts_do_not_depend_on_threads),
         cmocka_unit_test(f32_at_100_000_keys),   cmocka_unit_test(bf16_at_100_000_keys),
         cmocka_unit_test(nan_goes_last_in_topk), cmocka_unit_test(bad_arguments_name_the_field),
+        cmocka_unit_test(huge_scores_keep_their_weights),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

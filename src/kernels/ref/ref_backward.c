@@ -1,3 +1,5 @@
+/* ref_backward.c - the plain reference of the backward pass (formulas: ref_backward.h). attn_ref_backward_row says what is known
+ * of a row, attn_ref_backward_pair_of what a pair contributes; each gradient below them is a sum of that over its pairs. */
 #include "kernels/ref/ref_backward.h"
 #include "kernels/ref/ref_sdpa.h"
 #include "core/view.h"
@@ -51,7 +53,7 @@ bool attn_ref_backward_pair_of(const attn_bwd_problem *g, const attn_ref_row *ro
         double t = tanh(p->scale * dot / p->a.softcap);
         slope *= 1 - t * t;
     }
-    double weight = exp(attn_ref_finish_score(p, e, h, i, j, dot) + bias - row->lse);
+    double weight = exp(attn_ref_finish_score(p, e, h, i, j, dot) + bias - row->lse - row->rest);
     double factor = attn_dropout_factor(p, e, h, i, j);
     double d_weight = factor * d_out_dot;
     pair->weight = weight * factor;
@@ -74,25 +76,30 @@ static bool row_sees_a_key(const attn_problem *p, const attn_entry *e, int64_t h
 /* An lse of less than this is taken as it is: its rounding moves a weight by less than 2^-19 of itself. */
 #define EXACT_LSE 64
 
-static double best_lse(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i)
+static void find_lse(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, attn_ref_row *row)
 {
-    double given = attn_load_element(p->a.lse, p->lse_dtype, row_index(p, e, h, i));
-    if (p->lse_dtype == ATTN_F64 || !(fabs(given) >= EXACT_LSE) || isinf(given))
-        return given;
-    double computed = attn_ref_row_lse(p, e, h, i); /* 32 units: what an f32 forward pass may be off by */
-    return fabs(computed - given) <= 32 * 0x1p-24 * fabs(given) ? computed : given;
+    double max, log_sum, unit = p->lse_dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+    row->lse = attn_load_element(p->a.lse, p->lse_dtype, row_index(p, e, h, i));
+    row->rest = 0;
+    if (!(fabs(row->lse) >= EXACT_LSE) || isinf(row->lse))
+        return;
+    attn_ref_row_lse_parts(p, e, h, i, &max, &log_sum); /* 32 units: what a forward pass may be off by */
+    if (fabs(max + log_sum - row->lse) <= 32 * unit * fabs(row->lse)) {
+        row->lse = max;
+        row->rest = log_sum;
+    }
 }
 
 attn_ref_row attn_ref_backward_row(const attn_bwd_problem *g, int64_t b, int64_t h, int64_t q)
 {
     const attn_problem *p = &g->forward;
     attn_cview out = attn_view_const(&p->a.out);
-    attn_ref_row row = {-INFINITY, 0};
+    attn_ref_row row = {-INFINITY, 0, 0};
     attn_entry e;
     int64_t i;
     if (!attn_entry_of_query(p, b, q, &e, &i))
         return row;
-    row.lse = best_lse(p, &e, h, i);
+    find_lse(p, &e, h, i, &row);
     if (row.lse == -INFINITY)
         return row;
     if (row_sees_a_key(p, &e, h, i))
@@ -240,7 +247,7 @@ void attn_ref_backward_sink(const attn_bwd_problem *g, const attn_ref_row *rows,
         for (int64_t i = 0; i < e.q_count; i++) {
             const attn_ref_row *row = &rows[row_index(p, &e, h, i)];
             if (row->lse != -INFINITY)
-                sum -= exp((double)p->a.sinks[h] - row->lse) * row->delta;
+                sum -= exp((double)p->a.sinks[h] - row->lse - row->rest) * row->delta;
         }
     }
     put(g, g->a.d_sinks, ATTN_F32, h, sum);

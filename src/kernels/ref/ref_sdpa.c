@@ -1,3 +1,11 @@
+/* ref_sdpa.c - the plain reference. Ten minutes of reading, in this order:
+ *
+ *     which pairs count    attn_problem_entry (lengths, segments), attn_row_range (causal, window): sdpa/problem.h
+ *                          attn_ref_score (boolean mask, a bias of -inf)
+ *     scores               query_dot_key, attn_ref_finish_score: each term in the order of attn/attn.h
+ *     a row                row_max_sum, attn_ref_forward_row: softmax with sink and dropout
+ *
+ * Every number is loaded element by element through its strides and becomes a double. */
 #include "kernels/ref/ref_sdpa.h"
 #include "core/view.h"
 
@@ -39,12 +47,12 @@ double attn_ref_finish_score(const attn_problem *p, const attn_entry *e, int64_t
     double s = p->scale * dot;
     if (p->a.softcap > 0)
         s = p->a.softcap * tanh(s / p->a.softcap);
-    int64_t distance = j - (i + e->bias_offset);
+    int64_t distance = j - (i + e->bias_offset); /* j - r_i */
     if (m->alibi_slopes)
         s -= (double)m->alibi_slopes[h] * fabs((double)distance);
-    if (m->relative) {
-        int64_t column = distance < -m->rel_left ? -m->rel_left : distance > m->rel_right ? m->rel_right : distance;
-        s += (double)m->relative[h * m->relative_stride + column + m->rel_left];
+    if (m->relative) { /* clamp(j - r_i, -rel_left, rel_right) + rel_left */
+        int64_t near = distance < -m->rel_left ? -m->rel_left : distance > m->rel_right ? m->rel_right : distance;
+        s += (double)m->relative[h * m->relative_stride + near + m->rel_left];
     }
     return s;
 }
@@ -84,11 +92,18 @@ static void row_max_sum(const attn_problem *p, const attn_entry *e, int64_t h, i
             *sum += exp(s - *max);
 }
 
+void attn_ref_row_lse_parts(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, double *max, double *log_sum)
+{
+    double sum;
+    row_max_sum(p, e, h, i, max, &sum);
+    *log_sum = *max == -INFINITY ? 0 : log(sum);
+}
+
 double attn_ref_row_lse(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i)
 {
-    double max, sum;
-    row_max_sum(p, e, h, i, &max, &sum);
-    return max == -INFINITY ? max : max + log(sum);
+    double max, log_sum;
+    attn_ref_row_lse_parts(p, e, h, i, &max, &log_sum);
+    return max + log_sum;
 }
 
 static void store_lse(const attn_problem *p, int64_t b, int64_t h, int64_t q, double lse)

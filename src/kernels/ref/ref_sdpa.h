@@ -15,6 +15,10 @@ double attn_ref_finish_score(const attn_problem *p, const attn_entry *e, int64_t
 /* Log-sum-exp of row i of head h, the sink included; -inf when the row sees nothing. */
 double attn_ref_row_lse(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i);
 
+/* The same as the largest score and the logarithm of sum exp(score - largest): of a score of -3e38, a double has no place for
+ * the logarithm of a few hundred keys. */
+void attn_ref_row_lse_parts(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, double *max, double *log_sum);
+
 /* One row of the forward pass: writes out[b, h, i, :] and lse[b, h, i]. acc: value_dim doubles of scratch. */
 void attn_ref_forward_row(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, double *acc);
 

@@ -36,11 +36,11 @@ typedef struct attn_wide_kernels {
     int32_t tile_rows, panel; /* register tile: rows x keys */
     /* out and lse of the rows. */
     void (*forward)(const attn_problem *p, const attn_wide_rows *rows, double *scratch);
-    /* The log-sum-exp of the rows, sinks included. */
-    void (*row_lse)(const attn_problem *p, const attn_wide_rows *rows, double *lse, double *scratch);
-    /* Calls visit with weights exp(score - lse) for one block of keys after another, ascending. */
-    void (*weights)(const attn_problem *p, const attn_wide_rows *rows, const double *lse, attn_wide_visit visit, void *user,
-                    double *scratch);
+    /* The log-sum-exp of the rows, sinks included, in two parts: the largest score and what is above it (attn_ref_row). */
+    void (*row_lse)(const attn_problem *p, const attn_wide_rows *rows, double *lse, double *rest, double *scratch);
+    /* Calls visit with weights exp(score - lse - rest) for one block of keys after another, ascending. */
+    void (*weights)(const attn_problem *p, const attn_wide_rows *rows, const double *lse, const double *rest, attn_wide_visit visit,
+                    void *user, double *scratch);
     /* lse and delta (ref_backward.h) of the rows from their own scores: lse is the caller's where that is not the row's own. */
     void (*backward_rows)(const attn_bwd_problem *g, const attn_wide_rows *rows, attn_ref_row *all, double *scratch);
     /* d_query of the rows, from the array of all rows (attn_ref_row). */

@@ -86,7 +86,7 @@ static void padding_task(void *arg, int64_t task, int32_t worker)
     attn_entry e;
     for (int64_t q = 0; q < p->seq_q; q++)
         if (!attn_entry_of_query(p, b, q, &e, &unused)) {
-            job->rows[task * p->seq_q + q] = (attn_ref_row){-INFINITY, 0};
+            job->rows[task * p->seq_q + q] = (attn_ref_row){-INFINITY, 0, 0};
             attn_ref_backward_query(job->g, job->rows, b, h, q, scratch_of(job, worker));
         }
     for (int64_t k = 0; h < p->n_kv_heads && k < p->seq_kv; k++)

@@ -131,12 +131,6 @@ static attn_status check_lengths(attn_ctx *ctx, decode_plan *plan, int64_t b)
         ATTN_REQUIRE(ctx, held + added <= size, "cache_len[%lld] is %lld and %lld are new, but the capacity is %lld (cache_key.shape[2])",
                      LL(b), LL(held), LL(added), LL(size));
     }
-    plan->kv_len[b] = held + added;
-    plan->q_len[b] = added;
-    plan->slot[b] = held;
-    plan->position[b] = plan->prefix_len + held;
-    if (held + added > plan->longest)
-        plan->longest = held + added;
     return ATTN_OK;
 }
 

@@ -57,6 +57,32 @@ static bool look_rows(const attn_problem *p, int64_t b, int64_t h, int64_t q, in
     return true;
 }
 
+/* Rows whose |lse| is above this compute their own: the rounding of the one given, |lse| 2^-24 of every weight, would show. */
+#define EXACT_LSE 1024
+
+/* lse and rest (attn_ref_row) of the rows, the first of which is query q of the whole axis: as given where that is exact enough,
+ * or where it is not the rows' own (rows merged from several key sets carry the lse of all of them). */
+static void find_lse(const look_job *job, const attn_wide_rows *rows, int64_t q, double *lse, double *rest, double *scratch)
+{
+    const attn_problem *p = job->p;
+    int64_t first = (rows->entry.batch * p->n_heads + rows->head) * p->seq_q + q;
+    double given[ATTN_WIDE_ROWS], unit = p->lse_dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+    bool exact = p->a.lse != NULL;
+    for (int64_t r = 0; r < rows->count && p->a.lse; r++) {
+        given[r] = lse[r] = attn_load_element(p->a.lse, p->lse_dtype, first + r);
+        rest[r] = 0;
+        exact &= !(fabs(given[r]) > EXACT_LSE) || isinf(given[r]);
+    }
+    if (exact)
+        return;
+    job->kernels->row_lse(p, rows, lse, rest, scratch);
+    for (int64_t r = 0; r < rows->count && p->a.lse; r++)
+        if (!(fabs(given[r]) > EXACT_LSE) || !(fabs(lse[r] + rest[r] - given[r]) <= 32 * unit * fabs(given[r]))) {
+            lse[r] = given[r];
+            rest[r] = 0;
+        }
+}
+
 /* Visits the weights of queries q .. q + count - 1, at most ATTN_WIDE_ROWS of one head; results go to rows `first` and on. */
 static void look(look_block *block, int64_t b, int64_t h, int64_t q, int64_t count, double *scratch)
 {
@@ -64,14 +90,10 @@ static void look(look_block *block, int64_t b, int64_t h, int64_t q, int64_t cou
     const attn_problem *p = job->p;
     while (count > 0) {
         attn_wide_rows rows;
-        double lse[ATTN_WIDE_ROWS];
+        double lse[ATTN_WIDE_ROWS], rest[ATTN_WIDE_ROWS];
         if (look_rows(p, b, h, q, count, &rows)) {
-            if (p->a.lse)
-                for (int64_t r = 0; r < rows.count; r++)
-                    lse[r] = attn_load_element(p->a.lse, p->lse_dtype, (b * p->n_heads + h) * p->seq_q + q + r);
-            else
-                job->kernels->row_lse(p, &rows, lse, scratch);
-            job->kernels->weights(p, &rows, lse, job->visit, block, scratch);
+            find_lse(job, &rows, q, lse, rest, scratch);
+            job->kernels->weights(p, &rows, lse, rest, job->visit, block, scratch);
         }
         block->first += rows.count;
         q += rows.count;

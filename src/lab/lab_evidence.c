@@ -203,11 +203,15 @@ static void report(lab *l, ev_work *w, const double *selecting, const double *te
             c->joint[1], c->joint[2], c->other[0], c->other[1], c->other[2]);
     lab_say(l, "Single knockouts of the %d best heads move the next-token distribution by %.2g nats (KL; weights %.2f on average), "
             "random readings of the same head and weight decile in these sentences by %.2g (weights %.2f): difference %.2g [%.2g, "
-            "%.2g]. ", EV_CUT, c->mean_kl[0], c->mean_weight[0], c->mean_kl[1], c->mean_weight[1], c->apart[0], c->apart[1],
-            c->apart[2]);
-    lab_say(l, "So heads that prefer the noun meant exist, beyond one sentence; whether their readings weigh more than any others of "
-            "that size is what the last comparison says. Templates are narrow, number is a cue of its own, and one small model is one "
-            "model. Intervals: 95 %%, bootstrap over clusters.%s", l->quick ? " Quick: one frame instead of four." : "");
+            "%.2g]%s. ", EV_CUT, c->mean_kl[0], c->mean_weight[0], c->mean_kl[1], c->mean_weight[1], c->apart[0], c->apart[1],
+            c->apart[2],
+            c->apart[1] > 0 ? "; such a reading weighs more than others of its size"
+            : c->apart[2] < 0 ? "; others of its size move more, in places of their own: what is special here is where the change "
+                                "goes, not how large it is" : "; no difference is seen");
+    lab_say(l, "So heads that prefer the noun meant exist, beyond one sentence%s. Templates are narrow, number is a cue of its own, "
+            "and one small model is one model. Intervals: 95 %%, bootstrap over clusters.%s",
+            c->joint[2] < 0 ? ", and the next word leans on what they read" : "",
+            l->quick ? " Quick: one frame instead of four." : "");
 }
 
 void lab_evidence(lab *l)

@@ -135,6 +135,11 @@ void lab_draw(FILE *to, const char *title, const lab_result *r)
                 fprintf(to, "%.1f,%.1f ", place(&x, r->cells[i][0], LEFT, WIDTH - RIGHT),
                         place(&y, r->cells[i][c], HEIGHT - BOTTOM, TOP));
         fprintf(to, "\"/>\n");
+        for (int i = 0; i < r->n_rows; i++) /* what was measured; the line between is for the eye */
+            if (shown(&y, r->cells[i][c]))
+                fprintf(to, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
+                        place(&x, r->cells[i][0], LEFT, WIDTH - RIGHT), place(&y, r->cells[i][c], HEIGHT - BOTTOM, TOP),
+                        colours[line % 7]);
         line++;
     }
     fprintf(to, "</svg>\n");

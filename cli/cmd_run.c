@@ -162,16 +162,16 @@ static int prepare(run_state *s)
 {
     const run_options *o = s->options;
     int code;
-    const bool translates = s->m.info.kind == ATTN_MODEL_ENCODER_DECODER;
-    if (s->m.info.kind == ATTN_MODEL_ENCODER || !s->m.info.has_logits) {
+    const bool decodes = s->m.info.kind == ATTN_MODEL_DECODER;
+    if (!s->m.info.has_logits) {
         cli_error("run", "%s is no decoder: it gives no next token", s->m.info.name);
         cli_hint("attn info shows what a model is; attn embed uses an encoder");
         return CLI_FAILED;
     }
-    if (translates && (o->at || o->page || o->all_heads)) {
-        cli_error("run", "%s is for decoders; %s is an encoder-decoder",
-                  o->at ? "--at" : o->page ? "--page" : "--all-heads", s->m.info.name);
-        cli_hint("attn inspect --target TEXT looks into one, and writes a page");
+    if (!decodes && (o->at || o->page || o->all_heads)) {
+        cli_error("run", "%s is for decoders, which %s is not", o->at ? "--at" : o->page ? "--page" : "--all-heads",
+                  s->m.info.name);
+        cli_hint("attn inspect looks into any model, and writes a page");
         return CLI_USAGE;
     }
     if (o->layer >= s->m.info.n_layers || o->head >= s->m.info.n_heads) {
@@ -191,7 +191,7 @@ static int prepare(run_state *s)
     code = choose_position(s);
     if (code == CLI_OK)
         code = cli_model_session("run", &s->m, NULL);
-    if (translates)
+    if (!decodes)
         return code;
     if (code == CLI_OK)
         code = run_pass(s);
@@ -272,6 +272,8 @@ static int run(int argc, char **argv)
         code = prepare(&s);
     if (code == CLI_OK && s.m.info.kind == ATTN_MODEL_ENCODER_DECODER)
         code = run_translate(&s);
+    else if (code == CLI_OK && s.m.info.kind == ATTN_MODEL_ENCODER)
+        code = run_masked(&s);
     else if (code == CLI_OK)
         code = options.json ? for_programs(&s) : for_people(&s);
     cli_model_close(&s.m);
@@ -294,7 +296,8 @@ const cli_command cli_run = {
     "prints the model and its shape, the tokens, the ten likeliest next tokens, a continuation, "
     "and\n"
     "the heads that read most from elsewhere at one position, as a heat map over the tokens.\n"
-    "An encoder-decoder answers instead, and shows which source tokens each written token reads.\n"
+    "An encoder-decoder answers instead, and shows which source tokens each written token reads;\n"
+    "a masked language model says what it would put in the place of each mask.\n"
     "\n"
     "options:\n"
     "  --model PATH       a GGUF or safetensors file, a model folder, or a name in the cache "

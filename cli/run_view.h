@@ -114,4 +114,9 @@ void run_generated_free(run_generated *g);
 
 json_t *run_json(const run_state *s, const run_generated *g);
 
+/* ---- run_masked.c -------------------------------------------------------------------------- */
+
+/** All of `attn run` on a masked language model. An exit code. */
+int run_masked(run_state *s);
+
 #endif /* ATTN_CLI_RUN_VIEW_H */

@@ -62,6 +62,20 @@ class Train(unittest.TestCase):
         used = subprocess.run([ATTN, "generate", "--model", self.at("m"), "-n", "4", "the row"], capture_output=True)
         self.assertEqual(used.returncode, 0, used.stderr)
 
+    def test_a_masked_model_fills_masks(self):
+        done = attn(*self.train("b", 6, "--arch", "bert"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        run = lambda *words: subprocess.run([ATTN, "run", "--model", self.at("b"), *words], capture_output=True, text=True)
+        masks = json.loads(run("--json", "the [MASK] of the [MASK]").stdout)["masks"]
+        self.assertEqual(len(masks), 2)
+        for mask in masks:
+            self.assertEqual(mask["probabilities"], sorted(mask["probabilities"], reverse=True))
+            self.assertEqual(len(mask["ids"]), 5)
+        self.assertIn("In the place of token", run("the [MASK]").stdout)
+        refused = run("nothing to fill")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("[MASK]", refused.stderr)
+
     def test_dry_run_writes_nothing(self):
         done = attn("--dry-run", *self.train("none", 6))
         self.assertEqual(done.returncode, 0, done.stderr)

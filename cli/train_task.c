@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NUMBERS = 1000000, SMALL_NUMBERS = 1000, ITEMS = 24000, HELD_OUT = 1000 };
+enum { THOUSAND = 1000, ROUND = 999, OTHERS = 999 * 999, ITEMS = 24000, HELD_OUT = 1000 };
 
 /* ---- The grammar ----
  *
@@ -58,13 +58,17 @@ void train_number_in_words(int n, char out[TRAIN_NUMBER_BYTES])
         append_hundreds(out, n % 1000);
 }
 
-/* Every number below a thousand, and others drawn from the rest, each once; shuffled, so that the last HELD_OUT are a fair
- * sample of both. */
+/* Every number below a thousand, every multiple of a thousand, and others drawn from the rest, each once; shuffled, so that the
+ * last HELD_OUT are a fair sample of all three. */
 static int number_at(uint64_t seed, int64_t i)
 {
     const int64_t item = attn_train_order(seed + 1, i, ITEMS);
-    return (int)(item < SMALL_NUMBERS ? item
-                                      : SMALL_NUMBERS + attn_train_order(seed, item - SMALL_NUMBERS, NUMBERS - SMALL_NUMBERS));
+    if (item < THOUSAND)
+        return (int)item;
+    if (item < THOUSAND + ROUND)
+        return (int)(item - THOUSAND + 1) * THOUSAND;
+    const int64_t other = attn_train_order(seed, item - THOUSAND - ROUND, OTHERS);
+    return (int)((1 + other / 999) * THOUSAND + 1 + other % 999);
 }
 
 /* Items first .. first + n - 1 as lines "words<TAB>digits". */
@@ -95,7 +99,7 @@ void train_task_settings(train_settings *s)
     s->model.context = 48;
     s->vocab_size = 320; /* 259 for bytes and special tokens; the rest go to the words */
     s->batch = 64;
-    s->schedule.steps = 3000;
+    s->schedule.steps = 2000;
     s->schedule.peak = 2e-3;
     s->model.weight_decay = 0;
 }

@@ -5,13 +5,15 @@
  *
  * Reads IN/q.bin, k.bin, v.bin ([B, H, N, d] contiguous, in the dtype), lengths.bin (int32 [B]), bias.bin (f32 [1, H, Nq, Nk]),
  * do.bin (f32); writes OUT/o.bin (f32 [B, H, Nq, d]; dq, dk, dv in fwdbwd mode) and prints one line of JSON:
- * {"fwd_s": .., "runs": .., "rss_delta_mb": .., "bwd_s": .., "note": ".."}. A window of W keys holds keys i - W + 1 .. i. */
+ * {"fwd_s": .., "runs": .., "rss_delta_mb": .., "bwd_s": .., "note": ".."}. A window of W keys holds keys i - W + 1 .. i.
+ * The output that is timed is in the dtype, in fwdbwd mode in f32. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "attn/attn.h"
 #include "bench_clock.h"
+#include "core/half.h"
 
 typedef struct driver {
     const char *dir, *out, *mask, *dtype, *mode;
@@ -71,6 +73,17 @@ static void write_file(const driver *r, const char *name, const void *data, size
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(data, 1, bytes, file) != bytes || fclose(file))
         die("cannot write", path);
+}
+
+/* n numbers as floats in the same memory, from the last on. */
+static void widen(void *data, int32_t type, size_t n)
+{
+    for (size_t k = n; type != ATTN_F32 && k > 0; k--) {
+        uint16_t half;
+        memcpy(&half, (char *)data + (k - 1) * sizeof half, sizeof half);
+        float x = type == ATTN_BF16 ? attn_bf16_to_f32(half) : attn_f16_to_f32(half);
+        memcpy((char *)data + (k - 1) * sizeof x, &x, sizeof x);
+    }
 }
 
 static int32_t dtype_of(const char *name)
@@ -142,10 +155,11 @@ int main(int argc, char **argv)
     r.args.query = attn_cview_of(read_file(&r, "q", n_q * size), type, r.B, r.H, r.Nq, r.d);
     r.args.key = attn_cview_of(read_file(&r, "k", n_k * size), type, r.B, r.Hkv, r.Nk, r.d);
     r.args.value = attn_cview_of(read_file(&r, "v", n_k * size), type, r.B, r.Hkv, r.Nk, r.d);
-    float *out = bench_memory(n_q * 4);
-    r.args.out = attn_view_of(out, ATTN_F32, r.B, r.H, r.Nq, r.d);
-    set_mask(&r);
     bool trains = !strcmp(r.mode, "fwdbwd");
+    int32_t out_type = trains ? ATTN_F32 : type;
+    void *out = bench_memory(n_q * 4);
+    r.args.out = attn_view_of(out, out_type, r.B, r.H, r.Nq, r.d);
+    set_mask(&r);
     if (trains)
         r.args.lse = bench_memory((size_t)(r.B * r.H * r.Nq) * 4);
     int runs, bwd_runs;
@@ -153,6 +167,7 @@ int main(int argc, char **argv)
     double before = bench_memory_mb("VmRSS:");
     forward(&r);
     double grown = bench_memory_mb("VmHWM:") - before, fwd_s = measure(&r, forward, &r, &runs), bwd_s = 0;
+    widen(out, out_type, n_q);
     write_file(&r, "o", out, n_q * 4);
     if (trains) {
         ATTN_ARGS_INIT(&r.grad);

@@ -217,7 +217,7 @@ enum { /* attn_ctx_options.max_isa; values are ABI. The variable
     ATTN_ISA_SCALAR = 1,
     ATTN_ISA_AVX2 = 2,       /* AVX2, FMA, F16C */
     ATTN_ISA_AVX512 = 3,     /* F, BW, DQ, VL, VNNI */
-    ATTN_ISA_AVX512BF16 = 4, /* the same and BF16 */
+    ATTN_ISA_AVX512BF16 = 4, /* the same and BF16: products of bf16 arrays in bf16 (attn_sdpa_forward) */
     ATTN_ISA_NEON = 5
 };
 
@@ -307,6 +307,9 @@ typedef struct attn_sdpa_args {
  *     |out - exact| <= (2 (head_dim + 8) u A + (2 keys + 24) u) * sum_j w_j |v_j|, then one rounding to out's dtype
  *     |lse - exact| <= (head_dim + 8) u A + (keys + 16) u + 2 u |lse|
  * Where f32 is used, a weight below 2^-126 of its row's largest may be 0.
+ * At ATTN_ISA_AVX512BF16, where query, key, value and out are all bf16, rows are more than 16 (queries times heads of a
+ * group) and nothing is dropped, products are in bf16: each weight is rounded to bf16, the sum that divides is of the rounded
+ * weights, lse is of the exact ones. That adds at most 2^-6.99 * sum_j w_j |v_j| to out; numbers below 2^-126 count as 0.
  *
  * workspace: attn_sdpa_workspace() bytes, 64-byte aligned: then the call allocates nothing. Or NULL, 0 to
  * use the context's arena (grown when needed, kept until destroy). Memory is linear in seq_q and seq_kv.
@@ -369,8 +372,9 @@ typedef struct attn_sdpa_backward_args {
  * each other. Workspace as for forward.
  *
  * Error against exact arithmetic, u, A and w as for forward (f32 inside for f32, bf16 and f16 arrays; A / softcap
- * for A where softcap < 1), r the rounding of out's dtype (f32 2^-24, bf16 2^-8, f16 2^-11, f64 2^-53), f the
- * dropout factor (0 or 1/(1-p)), O_i = sum_j w_ij f_ij |v_j|, M_ij = <|d_out_i|, f_ij |v_j| + O_i> + |d_lse_i|:
+ * for A where softcap < 1), r the rounding of out's dtype (f32 2^-24, bf16 2^-8, f16 2^-11, f64 2^-53; twice that
+ * where forward's products were in bf16), f the dropout factor (0 or 1/(1-p)), O_i = sum_j w_ij f_ij |v_j|,
+ * M_ij = <|d_out_i|, f_ij |v_j| + O_i> + |d_lse_i|:
  *     e_i  = 2 ((head_dim + 8) u A + (keys + 16) u + 4 u |lse_i|)                 a weight, relative
  *     E_ij = w_ij ((e_i + 4 (value_dim + 8) u) M_ij + 2 r <|d_out_i|, O_i>)       the gradient of a score
  *     d_query, d_key:              sum of |scale| E_ij |k_j|, or |q_i|, over the pairs that the element sums

@@ -8,6 +8,8 @@
 #include "kernels/ref/ref_backward.h"
 #include "ops/sdpa/validate_backward.h"
 #include "kernels/score_size.h"
+#include "kernels/table.h"
+#include "core/cpu.h"
 
 enum { WANT_QUERY, WANT_KEY, WANT_VALUE, WANT_BIAS, WANT_RELATIVE, WANT_SINKS, N_WANTED };
 static const char *const wanted_names[N_WANTED] = {"d_query", "d_key", "d_value", "d_bias", "d_relative", "d_sinks"};
@@ -17,6 +19,7 @@ typedef struct bwd_wanted {
     double *want[N_WANTED], *bound[N_WANTED], *terms[N_WANTED]; /* terms: sum of the sizes that the element sums */
     int64_t count[N_WANTED], *n_terms[N_WANTED];
     attn_ref_row *rows;
+    double out_units; /* how far forward's out may be off, in units of its dtype */
 } bwd_wanted;
 
 static inline double unit_of(int32_t dtype)
@@ -106,7 +109,7 @@ static inline void wanted_row(const attn_bwd_problem *g, const attn_entry *e, in
     attn_row_range(p, e, i, &lo, &hi);
     double lse_size = fabs(row->lse) < 1e30 ? fabs(row->lse) : 0;
     double off = 2 * ((double)(p->head_dim + 8) * u * largest_size(p, e, h, i) + (double)(hi - lo + 16) * u + 4 * u * lse_size);
-    double d_off = 4 * (double)(p->value_dim + 8) * u, stored = 2 * unit_of(p->a.out.dtype) * out_size;
+    double d_off = 4 * (double)(p->value_dim + 8) * u, stored = w->out_units * unit_of(p->a.out.dtype) * out_size;
     for (int64_t j = lo; j < hi; j++) {
         attn_ref_pair pair;
         int64_t k = e->k_begin + j;
@@ -143,13 +146,14 @@ static inline int64_t elements(const attn_view *v)
     return v->data ? v->shape[0] * v->shape[1] * v->shape[2] * v->shape[3] : 0;
 }
 
-static inline bwd_wanted wanted_make(const attn_bwd_problem *g)
+static inline bwd_wanted wanted_make(const attn_bwd_problem *g, const char *isa)
 {
     const attn_problem *p = &g->forward;
     const attn_mask *m = &p->a.mask;
     bwd_wanted w = {.count = {elements(&g->a.d_query), elements(&g->a.d_key), elements(&g->a.d_value), elements(&g->a.d_bias),
                               g->a.d_relative ? (m->relative_stride ? p->n_heads : 1) * (m->rel_left + m->rel_right + 1) : 0,
                               g->a.d_sinks ? p->n_heads : 0}};
+    w.out_units = attn_fwd_kernel_for(attn_isa_from_name(isa), p)->pair == 2 ? 4 : 2;
     w.rows = calloc((size_t)(p->batch * p->n_heads * p->seq_q) + 1, sizeof *w.rows);
     for (int n = 0; n < N_WANTED; n++) {
         size_t count = (size_t)w.count[n] + 1;
@@ -193,7 +197,7 @@ static inline double got_at(const attn_bwd_problem *g, int what, int64_t n, int3
  * same bound once more. */
 static inline bool backward_differs(const attn_bwd_problem *g, uint64_t seed, const char *isa)
 {
-    bwd_wanted w = wanted_make(g);
+    bwd_wanted w = wanted_make(g, isa);
     bool wide = g->forward.a.query.dtype == ATTN_F64, differs = false;
     double u = wide ? 0x1p-53 : 0x1p-24;
     for (int what = 0; what < N_WANTED && !differs; what++)

@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <stdio.h>
+#include "core/cpu.h"
 #include "core/view.h"
+#include "kernels/table.h"
 #include "ops/sdpa/validate.h"
 #include "kernels/score_size.h"
 #include "properties/random_problem.h"
@@ -282,9 +284,11 @@ static inline double rounding_of(int32_t dtype)
  *     |dw|/w <= 2 |ds| + (n + 16) u.  Outputs add n more roundings: |do| <= (2 |ds| + (2 n + 24) u) sum_j w_j |v_j|, then
  * one rounding to the output's dtype (2^-25 absolute for f16 subnormals). lse: |ds| + (n + 16) u + u |lse|.
  * Weights of less than 2^-126 of the largest may be dropped: that is below n 2^-126 max|v|.
+ * Products in bf16 (weight_rounding 2^-8): each weight is rounded once more, above and below the line: 2 * 2^-8 / (1 - 2^-8)
+ * of sum_j w_j |v_j|; factors below 2^-126 count as 0.
  * Returns NULL, or what is wrong. */
 static inline const char *row_wrong(const attn_problem *p, const attn_problem *exact, const attn_entry *e, int64_t h, int64_t i,
-                             double *sums)
+                             double weight_rounding, double *sums)
 {
     static char text[200];
     int64_t lo, hi, q = e->q_begin + i;
@@ -310,7 +314,8 @@ static inline const char *row_wrong(const attn_problem *p, const attn_problem *e
     for (int64_t d = 0; d < p->value_dim; d++) {
         double want = attn_load_element(exact->a.out.data, ATTN_F64, attn_offset(exact->a.out.stride, e->batch, h, q, d));
         double got = attn_load_element(p->a.out.data, p->a.out.dtype, attn_offset(p->a.out.stride, e->batch, h, q, d));
-        double bound = (2 * ds + (2 * n + 24) * u) * sums[p->value_dim + d] + n * largest * 0x1p-126;
+        double weights = 2 * ds + (2 * n + 24) * u + 2 * weight_rounding / (1 - weight_rounding);
+        double bound = weights * sums[p->value_dim + d] + n * largest * 0x1p-126;
         bound += (fabs(want) + bound) * rounding_of(p->a.out.dtype) + (p->a.out.dtype == ATTN_F16 ? 0x1p-25 : 0x1p-149);
         if (got == want || (want != want && got != got))
             continue;
@@ -331,9 +336,10 @@ static inline const char *row_wrong(const attn_problem *p, const attn_problem *e
     return text;
 }
 
-/* Compares out and lse, as a forward call left them, with the reference; padding rows must be 0 and -inf. */
-static inline const char *world_wrong(const attn_problem *p)
+/* Compares out and lse, as a forward call at a level left them, with the reference; padding rows must be 0 and -inf. */
+static inline const char *world_wrong(const attn_problem *p, const char *isa)
 {
+    const double weight_rounding = attn_fwd_kernel_for(attn_isa_from_name(isa), p)->pair == 2 ? 0x1p-8 : 0;
     int64_t count = p->batch * p->n_heads * p->seq_q;
     attn_problem exact = *p;
     double *out = calloc((size_t)(count * p->value_dim + 1), sizeof *out), *lse = calloc((size_t)count + 1, sizeof *lse);
@@ -347,7 +353,7 @@ static inline const char *world_wrong(const attn_problem *p)
         attn_entry e = attn_problem_entry(p, s);
         for (int64_t h = 0; h < p->n_heads && !wrong; h++)
             for (int64_t i = 0; i < e.q_count && !wrong; i++) {
-                wrong = row_wrong(p, &exact, &e, h, i, sums);
+                wrong = row_wrong(p, &exact, &e, h, i, weight_rounding, sums);
                 seen[(e.batch * p->n_heads + h) * p->seq_q + e.q_begin + i] = 1;
             }
     }

@@ -11,6 +11,10 @@
 
 static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
 #define N_LEVELS ((int)(sizeof levels / sizeof *levels))
+/* What does not depend on the arithmetic is asked at every level in f32 and in bf16, which has kernels of its own there. */
+#define N_CASES (2 * N_LEVELS)
+#define CASE_LEVEL(n) (levels[(n) / 2])
+#define CASE_TYPE(n) ((n) % 2 ? ATTN_BF16 : ATTN_F32)
 
 static attn_ctx *make_ctx(int32_t isa, int32_t threads)
 {
@@ -22,30 +26,42 @@ static attn_ctx *make_ctx(int32_t isa, int32_t threads)
     return attn_cpu_has_isa(isa) && attn_ctx_create(&options, &ctx) == ATTN_OK ? ctx : NULL;
 }
 
-/* A plain f32 problem: arrays from one seed. */
+/* A plain problem: arrays of one type from one seed. */
 typedef struct plain {
     world w;
     int64_t batch, heads, kv, nq, nk, d;
 } plain;
 
-static void plain_make(plain *x, uint64_t seed, int64_t batch, int64_t heads, int64_t kv, int64_t nq, int64_t nk, int64_t d)
+static void plain_make_as(plain *x, int32_t type, uint64_t seed, int64_t batch, int64_t heads, int64_t kv, int64_t nq, int64_t nk,
+                          int64_t d)
 {
     memset(x, 0, sizeof *x);
     x->w.r.state = seed;
     x->batch = batch, x->heads = heads, x->kv = kv, x->nq = nq, x->nk = nk, x->d = d;
     attn_sdpa_args *a = &x->w.args;
     ATTN_ARGS_INIT(a);
-    a->query = world_floats(&x->w, ATTN_F32, batch, heads, nq, d, 1, false);
-    a->key = world_floats(&x->w, ATTN_F32, batch, kv, nk, d, 1, false);
-    a->value = world_floats(&x->w, ATTN_F32, batch, kv, nk, d, 1, false);
+    a->query = world_floats(&x->w, type, batch, heads, nq, d, 1, false);
+    a->key = world_floats(&x->w, type, batch, kv, nk, d, 1, false);
+    a->value = world_floats(&x->w, type, batch, kv, nk, d, 1, false);
     size_t n = (size_t)(batch * heads * nq);
-    a->out = attn_view_of(world_memory(&x->w, n * (size_t)d * 4), ATTN_F32, batch, heads, nq, d);
+    a->out = attn_view_of(world_memory(&x->w, n * (size_t)d * attn_dtype_size(type)), type, batch, heads, nq, d);
     a->lse = world_memory(&x->w, n * 4);
+}
+
+static void plain_make(plain *x, uint64_t seed, int64_t batch, int64_t heads, int64_t kv, int64_t nq, int64_t nk, int64_t d)
+{
+    plain_make_as(x, ATTN_F32, seed, batch, heads, kv, nq, nk, d);
+}
+
+/* Element n of an array. */
+static char *at_element(const attn_cview *v, int64_t n)
+{
+    return (char *)world_data(v) + n * (int64_t)attn_dtype_size(v->dtype);
 }
 
 static size_t out_bytes(const plain *x)
 {
-    return (size_t)(x->batch * x->heads * x->nq * x->d) * 4;
+    return (size_t)(x->batch * x->heads * x->nq * x->d) * attn_dtype_size(x->w.args.out.dtype);
 }
 
 /* Results of a call, moved out of the arrays, which are then NaN again. */
@@ -63,14 +79,14 @@ static float *take_results(plain *x)
 static void threads_leave_no_trace(void **state)
 {
     (void)state;
-    for (int n = 0; n < N_LEVELS; n++) {
+    for (int n = 0; n < N_CASES; n++) {
         static const int32_t threads[] = {1, 2, 3, 8};
         float *first = NULL;
         plain x;
-        plain_make(&x, 5, 2, 4, 2, 150, 150, 40);
+        plain_make_as(&x, CASE_TYPE(n), 5, 2, 4, 2, 150, 150, 40);
         x.w.args.mask.flags = ATTN_MASK_CAUSAL;
         for (int t = 0; t < 4; t++) {
-            attn_ctx *ctx = make_ctx(levels[n], threads[t]);
+            attn_ctx *ctx = make_ctx(CASE_LEVEL(n), threads[t]);
             if (!ctx)
                 break;
             assert_int_equal(attn_sdpa_forward(ctx, &x.w.args, NULL, 0), ATTN_OK);
@@ -91,25 +107,25 @@ static void threads_leave_no_trace(void **state)
 static void alone_as_in_a_batch(void **state)
 {
     (void)state;
-    for (int n = 0; n < N_LEVELS; n++) {
-        attn_ctx *ctx = make_ctx(levels[n], 2);
+    for (int n = 0; n < N_CASES; n++) {
+        attn_ctx *ctx = make_ctx(CASE_LEVEL(n), 2);
         plain x;
         if (!ctx)
             continue;
-        plain_make(&x, 6, 3, 2, 1, 90, 333, 24);
+        plain_make_as(&x, CASE_TYPE(n), 6, 3, 2, 1, 90, 333, 24);
         attn_sdpa_args *a = &x.w.args, one = *a;
-        int64_t kv_len[3] = {333, 17, 250}, out_step = x.heads * x.nq * x.d;
+        int64_t kv_len[3] = {333, 17, 250};
         a->mask.kv_len = kv_len;
         assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
         float *all = take_results(&x);
         one.query.shape[0] = one.key.shape[0] = one.value.shape[0] = one.out.shape[0] = 1;
         for (int64_t b = 0; b < 3; b++) {
-            one.query.data = (const float *)a->query.data + b * a->query.stride[0];
-            one.key.data = (const float *)a->key.data + b * a->key.stride[0];
-            one.value.data = (const float *)a->value.data + b * a->value.stride[0];
+            one.query.data = at_element(&a->query, b * a->query.stride[0]);
+            one.key.data = at_element(&a->key, b * a->key.stride[0]);
+            one.value.data = at_element(&a->value, b * a->value.stride[0]);
             one.mask.kv_len = kv_len + b;
             assert_int_equal(attn_sdpa_forward(ctx, &one, NULL, 0), ATTN_OK);
-            assert_memory_equal(one.out.data, all + b * out_step, (size_t)out_step * 4);
+            assert_memory_equal(one.out.data, (char *)all + (size_t)b * out_bytes(&x) / 3, out_bytes(&x) / 3);
         }
         free(all);
         world_free(&x.w);
@@ -121,12 +137,12 @@ static void alone_as_in_a_batch(void **state)
 static void chunks_as_one_shot(void **state)
 {
     (void)state;
-    for (int n = 0; n < N_LEVELS; n++) {
-        attn_ctx *ctx = make_ctx(levels[n], 1);
+    for (int n = 0; n < N_CASES; n++) {
+        attn_ctx *ctx = make_ctx(CASE_LEVEL(n), 1);
         plain x;
         if (!ctx)
             continue;
-        plain_make(&x, 7, 1, 2, 2, 400, 400, 20);
+        plain_make_as(&x, CASE_TYPE(n), 7, 1, 2, 2, 400, 400, 20);
         attn_sdpa_args *a = &x.w.args;
         a->mask.flags = ATTN_MASK_CAUSAL | ATTN_MASK_WINDOW | ATTN_MASK_OFFSET;
         a->mask.left = 210;
@@ -135,8 +151,8 @@ static void chunks_as_one_shot(void **state)
         static const int64_t cut[] = {0, 37, 100, 121, 290, 400};
         for (int c = 0; c < 5; c++) {
             attn_sdpa_args part = *a;
-            part.query.data = (const float *)a->query.data + cut[c] * x.d;
-            part.out.data = (float *)a->out.data + cut[c] * x.d;
+            part.query.data = at_element(&a->query, cut[c] * x.d);
+            part.out.data = (char *)a->out.data + (size_t)(cut[c] * x.d) * attn_dtype_size(CASE_TYPE(n));
             part.query.shape[2] = part.out.shape[2] = cut[c + 1] - cut[c];
             part.key.shape[2] = part.value.shape[2] = cut[c + 1]; /* the future is not there yet */
             part.mask.query_offset = cut[c];
@@ -153,26 +169,28 @@ static void chunks_as_one_shot(void **state)
 static void paged_as_plain(void **state)
 {
     (void)state;
-    for (int n = 0; n < N_LEVELS; n++) {
-        attn_ctx *ctx = make_ctx(levels[n], 2);
+    for (int n = 0; n < N_CASES; n++) {
+        attn_ctx *ctx = make_ctx(CASE_LEVEL(n), 2);
         plain x;
         if (!ctx)
             continue;
-        plain_make(&x, 8, 1, 2, 1, 60, 301, 33);
+        plain_make_as(&x, CASE_TYPE(n), 8, 1, 2, 1, 60, 301, 33);
         attn_sdpa_args *a = &x.w.args, paged = *a;
         assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
         float *plainly = take_results(&x);
         enum { SIZE = 16, BLOCKS = 19 };
         int32_t table[BLOCKS];
-        float *k = world_memory(&x.w, BLOCKS * SIZE * 33 * 4), *v = world_memory(&x.w, BLOCKS * SIZE * 33 * 4);
+        size_t bytes = attn_dtype_size(CASE_TYPE(n));
+        char *k = world_memory(&x.w, BLOCKS * SIZE * 33 * bytes), *v = world_memory(&x.w, BLOCKS * SIZE * 33 * bytes);
         for (int b = 0; b < BLOCKS; b++) { /* 7 is coprime to 19: a permutation */
             table[b] = b * 7 % BLOCKS;
             int64_t rows = x.nk - b * SIZE < SIZE ? x.nk - b * SIZE : SIZE;
-            memcpy(k + table[b] * SIZE * 33, (const float *)a->key.data + b * SIZE * 33, (size_t)(rows * 33) * 4);
-            memcpy(v + table[b] * SIZE * 33, (const float *)a->value.data + b * SIZE * 33, (size_t)(rows * 33) * 4);
+            size_t to = (size_t)(table[b] * SIZE * 33) * bytes;
+            memcpy(k + to, at_element(&a->key, b * SIZE * 33), (size_t)(rows * 33) * bytes);
+            memcpy(v + to, at_element(&a->value, b * SIZE * 33), (size_t)(rows * 33) * bytes);
         }
-        paged.key = attn_cview_of(k, ATTN_F32, BLOCKS, 1, SIZE, 33);
-        paged.value = attn_cview_of(v, ATTN_F32, BLOCKS, 1, SIZE, 33);
+        paged.key = attn_cview_of(k, CASE_TYPE(n), BLOCKS, 1, SIZE, 33);
+        paged.value = attn_cview_of(v, CASE_TYPE(n), BLOCKS, 1, SIZE, 33);
         paged.layout.block_table = table;
         paged.layout.block_table_stride = BLOCKS;
         paged.layout.seq_kv = x.nk;
@@ -296,7 +314,7 @@ static void hard_scores(void **state)
             }
             assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
             assert_int_equal(attn_sdpa_validate(ctx, a, ATTN_NEED_ALL, &p), ATTN_OK);
-            const char *wrong = world_wrong(&p);
+            const char *wrong = world_wrong(&p, attn_ctx_isa(ctx));
             if (wrong)
                 world_print(&p, (uint64_t)kind, attn_ctx_isa(ctx), wrong);
             assert_null(wrong);
@@ -354,27 +372,29 @@ static void an_admitted_score_may_be_minus_infinity(void **state)
 static void the_future_does_not_show(void **state)
 {
     (void)state;
-    for (int n = 0; n < N_LEVELS; n++)
+    for (int n = 0; n < N_CASES; n++)
         for (int64_t length = 8; length <= 160; length += 152) {
-            attn_ctx *ctx = make_ctx(levels[n], 2);
+            attn_ctx *ctx = make_ctx(CASE_LEVEL(n), 2);
             plain x;
             if (!ctx)
                 continue;
-            plain_make(&x, 41, 1, 2, 1, length, length, 24);
+            plain_make_as(&x, CASE_TYPE(n), 41, 1, 2, 1, length, length, 24);
             attn_sdpa_args *a = &x.w.args;
             a->mask.flags = ATTN_MASK_CAUSAL;
             assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
             float *all = take_results(&x);
             for (int64_t t = length - 1; t >= 0; t -= 7) {
-                for (int64_t d = 0; d < (length - t) * x.d; d++) {
-                    ((float *)world_data(&a->key))[t * x.d + d] = ((float *)world_data(&a->value))[t * x.d + d] = NAN;
-                    ((float *)world_data(&a->query))[t * x.d + d] = ((float *)world_data(&a->query))[(length + t) * x.d + d] = NAN;
-                }
+                size_t bytes = (size_t)((length - t) * x.d) * attn_dtype_size(CASE_TYPE(n)); /* all ones: NaN */
+                memset(at_element(&a->key, t * x.d), 0xff, bytes);
+                memset(at_element(&a->value, t * x.d), 0xff, bytes);
+                memset(at_element(&a->query, t * x.d), 0xff, bytes);
+                memset(at_element(&a->query, (length + t) * x.d), 0xff, bytes);
                 assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
-                const float *out = a->out.data;
+                const char *out = a->out.data;
+                size_t row = (size_t)x.d * attn_dtype_size(CASE_TYPE(n)), rows = (size_t)t;
                 for (int64_t h = 0; h < 2; h++)
-                    assert_memory_equal(out + h * length * x.d, all + h * length * x.d, (size_t)(t * x.d) * 4);
-                assert_true(isnan(out[t * x.d]));
+                    assert_memory_equal(out + (size_t)(h * length) * row, (char *)all + (size_t)(h * length) * row, rows * row);
+                assert_true(isnan(attn_load_element(out, CASE_TYPE(n), t * x.d)));
             }
             free(all);
             world_free(&x.w);

@@ -26,7 +26,7 @@ static bool problem_fails(attn_ctx *ctx, uint64_t seed, int64_t max_q, int64_t m
     const char *wrong = status == ATTN_OK ? NULL : attn_ctx_error(ctx);
     bool resolved = attn_sdpa_validate(ctx, &w.args, ATTN_NEED_ALL, &p) == ATTN_OK;
     if (status == ATTN_OK && resolved)
-        wrong = world_wrong(&p);
+        wrong = world_wrong(&p, attn_ctx_isa(ctx));
     if (wrong && resolved)
         world_print(&p, seed, attn_ctx_isa(ctx), wrong);
     else if (wrong)

@@ -4,8 +4,10 @@
 #define TESTS_CACHE_WORLD_H
 
 #include <float.h>
+#include "core/cpu.h"
 #include "core/view.h"
 #include "kernels/ref/ref_sdpa.h"
+#include "kernels/table.h"
 #include "ops/sdpa/validate.h"
 #include "properties/random_problem.h"
 
@@ -266,7 +268,8 @@ static inline void append_columns(const cache_world *w, double *to, int64_t posi
 /* Error of a row computed in precision eps (u = eps/2 per operation). A score's dot product is off by at most
  * (dim + 8) u sum|q k| scale and the terms added to it by 8 u of their size; a weight by that plus 8 u (exp, 2 ulp, and
  * rescales: one per chunk); sums of n weights by n u. The output, a weighted mean of values, moves by twice the relative
- * error of the weights times max|v|, and its own rounding to the output's dtype comes on top. */
+ * error of the weights times max|v|, and its own rounding to the output's dtype comes on top. Where products are in bf16
+ * (attn_sdpa_forward), each weight is rounded once more. */
 static inline void row_bounds(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, double eps, double *out, double *lse)
 {
     const double *q = (const double *)p->a.query.data + h * p->a.query.stride[1] + i * p->a.query.stride[2];
@@ -290,6 +293,17 @@ static inline void row_bounds(const attn_problem *p, const attn_entry *e, int64_
     double weight = eps * ((double)(p->head_dim + 8) * dot + 8 * term + (double)(hi - lo) + 16);
     *out = 2 * weight * value;
     *lse = weight + eps * (term + 8);
+}
+
+/* 2 * 2^-8 / (1 - 2^-8) of a mean of |values|. */
+static inline double world_bf16_rounding(const attn_problem *p)
+{
+    double largest = 0;
+    for (int64_t g = 0; g < p->n_kv_heads; g++)
+        for (int64_t j = 0; j < p->seq_kv; j++)
+            for (int64_t d = 0; d < p->value_dim; d++)
+                largest = fmax(largest, fabs(attn_cview_at(&p->a.value, 0, g, j, d)));
+    return 0x1p-7 / (1 - 0x1p-8) * largest;
 }
 
 /* Answers for sequence b of a call, every key and value in double. */
@@ -335,6 +349,8 @@ static inline world_answer world_expect(cache_world *w, attn_ctx *ctx, const wor
     a.sinks = w->sinks;
     if (n == 0 || attn_sdpa_validate(ctx, &a, ATTN_NEED_ALL, &problem) != ATTN_OK)
         return answer;
+    bool in_bf16 = attn_kernels_for(attn_isa_from_name(attn_ctx_isa(ctx)))->forward_bf16.strip && call->args.query.dtype == ATTN_BF16 &&
+                   call->args.cache_key.dtype == ATTN_BF16 && call->args.out.dtype == ATTN_BF16;
     double *scratch = problem_memory(&w->memory, (size_t)w->value_dim * 8);
     attn_entry e = attn_problem_entry(&problem, 0);
     for (int64_t h = 0; h < w->heads; h++)
@@ -342,6 +358,8 @@ static inline world_answer world_expect(cache_world *w, attn_ctx *ctx, const wor
             attn_ref_forward_row(&problem, &e, h, i, scratch);
             row_bounds(&problem, &e, h, i, w->query_type == ATTN_F64 ? DBL_EPSILON : FLT_EPSILON, &answer.bound_out[h * n + i],
                        &answer.bound_lse[h * n + i]);
+            if (in_bf16)
+                answer.bound_out[h * n + i] += world_bf16_rounding(&problem);
         }
     return answer;
 }

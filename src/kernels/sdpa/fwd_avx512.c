@@ -13,8 +13,10 @@
 #define FWD_PANEL 16
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_avx512.h"
+#include "kernels/sdpa/fwd_products_f32.inc"
 #include "kernels/sdpa/fwd_tile.inc"
 #include "kernels/sdpa/fwd_pack.inc"
+#include "kernels/sdpa/fwd_pack_f32.inc"
 #include "kernels/sdpa/fwd_rules.inc"
 #include "kernels/sdpa/fwd_strip.inc"
 #include "kernels/simd/target_end.h"

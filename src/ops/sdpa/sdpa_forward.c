@@ -54,7 +54,7 @@ static void plan_memory(const attn_ctx *ctx, const attn_problem *p, forward_job 
     if (job->decoded && !p->packed && attn_decode_takes(p, p->seq_q)) {
         job->scratch_bytes = 0; /* every entry goes that way */
     } else if (job->strips) {
-        attn_fwd_plan_make(p, &attn_kernels_for(ctx->isa)->forward, &job->plan);
+        attn_fwd_plan_make(p, attn_fwd_kernel_for(ctx->isa, p), &job->plan);
         job->scratch_bytes = round_size(job->plan.scratch_bytes);
         job->table_bytes = p->n_entries > 1 ? round_size((size_t)(p->n_entries + 1) * sizeof(int64_t)) : 0;
     } else {
@@ -224,7 +224,7 @@ attn_status attn_sdpa_describe(attn_ctx *ctx, const attn_sdpa_args *args, attn_s
     if (job.scratch_bytes == 0) {
         attn_decode_describe(ctx, &p, &filled);
     } else { /* entries of few rows in a mixed batch go the decode way first; this is what the others do */
-        filled.kernel = job.strips ? "queries in lanes" : "doubles";
+        filled.kernel = !job.strips ? "doubles" : job.plan.kernel->pair == 2 ? "queries in lanes, bf16" : "queries in lanes";
         filled.tile_rows = job.strips ? job.plan.tile_rows : job.wide->tile_rows;
         filled.tile_keys = job.strips ? job.plan.kernel->keys : job.wide->panel;
         filled.query_block = job.strips ? job.plan.strip_rows : ATTN_WIDE_ROWS;

@@ -347,6 +347,7 @@ enum {
     OPT_SYSTEM,
     OPT_IGNORE_END,
     OPT_REPLACE,
+    OPT_ACT_I8,
     OPT_JSON
 };
 
@@ -361,6 +362,8 @@ static bool take_option(generate_options *o, int option, const char *value)
         o->n_threads = (int32_t)number;
     } else if (option == OPT_WEIGHTS)
         good = cli_parse_weights("generate", value, &o->weights);
+    else if (option == OPT_ACT_I8)
+        o->weights |= CLI_ACT_I8;
     else if (option == OPT_LINES)
         o->lines = value;
     else if (option == OPT_STOP && (o->n_stops == MOST_STOPS || !*value)) {
@@ -390,6 +393,7 @@ static int parse(int argc, char **argv, generate_options *o)
     static const struct option options[] = {{"model", required_argument, NULL, OPT_MODEL},
                                             {"threads", required_argument, NULL, OPT_THREADS},
                                             {"weights", required_argument, NULL, OPT_WEIGHTS},
+                                            {"act-int8", no_argument, NULL, OPT_ACT_I8},
                                             {"lines", required_argument, NULL, OPT_LINES},
                                             {"stop", required_argument, NULL, OPT_STOP},
                                             {"ctx", required_argument, NULL, OPT_CTX},

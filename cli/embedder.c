@@ -19,6 +19,9 @@ int embedder_take_option(const char *command, embedder_options *o, int option, c
     case EMBED_OPT_WEIGHTS:
         good = cli_parse_weights(command, value, &o->weights);
         break;
+    case EMBED_OPT_ACT_I8:
+        o->weights |= CLI_ACT_I8;
+        break;
     case EMBED_OPT_TRUNCATE:
         good = cli_parse_int(command, "--truncate", value, 1, 1 << 30, &o->truncate);
         break;

@@ -25,6 +25,7 @@ enum {
     EMBED_OPT_MODEL = 768,
     EMBED_OPT_THREADS,
     EMBED_OPT_WEIGHTS,
+    EMBED_OPT_ACT_I8,
     EMBED_OPT_TRUNCATE,
     EMBED_OPT_POOL,
     EMBED_OPT_RAW,
@@ -35,6 +36,7 @@ enum {
     {"model", required_argument, NULL, EMBED_OPT_MODEL},                                           \
         {"threads", required_argument, NULL, EMBED_OPT_THREADS},                                   \
         {"weights", required_argument, NULL, EMBED_OPT_WEIGHTS},                                   \
+        {"act-int8", no_argument, NULL, EMBED_OPT_ACT_I8},                                         \
         {"truncate", required_argument, NULL, EMBED_OPT_TRUNCATE},                                 \
         {"pooling", required_argument, NULL, EMBED_OPT_POOL},                                      \
         {"no-normalize", no_argument, NULL, EMBED_OPT_RAW},                                        \

@@ -22,17 +22,21 @@ int cli_model_find(const char *command, const char *name, const char *default_na
 
 /** Finds and loads a model. name: a path, or a name in the cache folder ($XDG_CACHE_HOME/attn, else
  * ~/.cache/attn), or NULL for default_name there. n_threads 0: the library's choice. A progress bar
- * appears on a terminal when it takes longer than half a second. weights: ATTN_WEIGHTS_*. Returns an exit code; after an
+ * appears on a terminal when it takes longer than half a second. weights: ATTN_WEIGHTS_*, and CLI_ACT_I8. Returns an exit code; after an
  * error a message has been written and *m is empty. The session is made by cli_model_session. */
 int cli_model_load(const char *command, const char *name, const char *default_name,
                    int32_t n_threads, int32_t weights, cli_model *m);
+
+/** Added to ATTN_WEIGHTS_*: linear layers take activations of 8 bits (--act-int8). */
+#define CLI_ACT_I8 0x100
 
 /** --weights: f32, bf16, int8 or stored; false after a message. */
 bool cli_parse_weights(const char *command, const char *text, int32_t *weights);
 
 /** The line about it in a help page. */
 #define CLI_WEIGHTS_HELP                                                                           \
-    "  --weights TYPE     how matrices are held: stored (default: as in the file), f32, bf16, int8\n"
+    "  --weights TYPE     how matrices are held: stored (default: as in the file), f32, bf16, int8\n"  \
+    "  --act-int8         activations of linear layers in 8 bits: faster, a little less exact\n"
 
 /** Makes m->session. Returns an exit code. */
 int cli_model_session(const char *command, cli_model *m, const attn_session_options *options);

@@ -47,7 +47,12 @@ enum { /* attn_model_options.weights: how matrices are held in memory */
 };
 
 enum { /* attn_model_options.flags */
-    ATTN_LOAD_NO_TOKENIZER = 1 /* text functions then return UNSUPPORTED */
+    ATTN_LOAD_NO_TOKENIZER = 1, /* text functions then return UNSUPPORTED */
+    /* Linear layers take activations of 8 bits: faster, and no longer the numbers of the file. Weights in 4-bit blocks stay as
+     * they are; those in 8-bit blocks too (Q6_K: rounded to blocks of 32); f32 and 16-bit ones become 8-bit with one scale per 32
+     * inputs of an output. Activations are rounded for each token, with one scale per 32 inputs (largest / 127).
+     * options.weights must be 0 or ATTN_WEIGHTS_I8. attn_inspect does not take such a model */
+    ATTN_LOAD_ACT_I8 = 2
 };
 
 typedef struct attn_model_options {

@@ -107,7 +107,7 @@ static attn_status linear_backward(const attn_inspect_run *run, const attn_linea
             memcpy(sum, dx, (size_t)(rows * n_in) * sizeof *sum);
         const attn_linear_job job = {.linear = &transposed, .x = dy, .ldx = n_out, .y = dx, .ldy = n_in,
                                      .residual = sum, .ld_residual = n_in};
-        attn_linear_run(run->s->worker.kernels, run->s->n_threads, &job, 1, rows);
+        attn_linear_run(&run->s->worker, &job, 1, rows);
     }
     attn_linear_destroy(&transposed);
     free(w);
@@ -121,7 +121,7 @@ static void linear(const attn_inspect_run *run, const attn_linear *l, int64_t ro
 {
     const attn_linear_job job = {.linear = l, .x = x, .ldx = l->w.n_in, .y = y, .ldy = l->w.n_out, .residual = residual,
                                  .ld_residual = l->w.n_out};
-    attn_linear_run(run->s->worker.kernels, run->s->n_threads, &job, 1, rows);
+    attn_linear_run(&run->s->worker, &job, 1, rows);
 }
 
 /* ---- one layer, backwards ---- */

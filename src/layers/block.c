@@ -119,19 +119,19 @@ static void experts_forward(const attn_worker *worker, const attn_mlp_options *o
         const float *row = x + r * d_model;
         float *to = y + r * d_model;
         attn_linear_job route = {.linear = &w->router, .x = row, .y = logits};
-        attn_linear_run(worker->kernels, 1, &route, 1, 1);
+        attn_linear_run(worker, &route, 1, 1);
         choose_experts(logits, o, chosen, weights);
         memset(to, 0, (size_t)d_model * sizeof *to);
         for (int64_t i = 0; i < o->experts_per_token; i++) {
             attn_linear_job in[2] = {{.linear = &w->expert_gate[chosen[i]], .x = row, .y = gate},
                                      {.linear = &w->expert_up[chosen[i]], .x = row, .y = up}};
-            attn_linear_run(worker->kernels, worker->n_threads, in, 2, 1);
+            attn_linear_run(worker, in, 2, 1);
             if (o->swiglu_limit > 0)
                 clamped_swiglu(o, d_ff, gate, up);
             else
                 worker->kernels->activate_mul(o->act, gate, up, d_ff);
             attn_linear_job down = {.linear = &w->expert_down[chosen[i]], .x = gate, .y = out};
-            attn_linear_run(worker->kernels, worker->n_threads, &down, 1, 1);
+            attn_linear_run(worker, &down, 1, 1);
             for (int64_t d = 0; d < d_model; d++)
                 to[d] += weights[i] * out[d];
         }
@@ -161,14 +161,14 @@ void attn_mlp_forward(const attn_worker *worker, const attn_mlp_options *options
     if (options->gated) {
         attn_linear_job in[2] = {{.linear = &w->gate, .x = x, .ldx = d_model, .y = gate, .ldy = d_ff},
                                  {.linear = &w->up, .x = x, .ldx = d_model, .y = up, .ldy = d_ff}};
-        attn_linear_run(worker->kernels, worker->n_threads, in, 2, rows);
+        attn_linear_run(worker, in, 2, rows);
         const row_job job = {.worker = worker, .x = up, .y = gate, .rows = rows, .n = d_ff, .act = options->act};
         for_rows(&job, gate_task);
     } else {
         attn_linear_job in = {.linear = &w->up, .x = x, .ldx = d_model, .y = gate, .ldy = d_ff, .act = options->act};
-        attn_linear_run(worker->kernels, worker->n_threads, &in, 1, rows);
+        attn_linear_run(worker, &in, 1, rows);
     }
     attn_linear_job out = {.linear = &w->down, .x = gate, .ldx = d_ff, .y = y, .ldy = d_model, .residual = residual,
                            .ld_residual = d_model};
-    attn_linear_run(worker->kernels, worker->n_threads, &out, 1, rows);
+    attn_linear_run(worker, &out, 1, rows);
 }

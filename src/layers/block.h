@@ -31,12 +31,6 @@ typedef struct attn_layer_weights {
 
 /* ---- computing ---- */
 
-/* What computes: kernels of the session's ISA level, and its number of threads. */
-typedef struct attn_worker {
-    const attn_nn_kernels *kernels;
-    int32_t n_threads;
-} attn_worker;
-
 typedef struct attn_norm_options {
     enum attn_norm_kind kind;
     float offset; /* RMS: the scale is offset + weight (Gemma: 1) */

@@ -103,7 +103,7 @@ static void run_linear(const attn_pass *pass, const attn_linear *linear, const f
                        int64_t ldy)
 {
     const attn_linear_job job = {.linear = linear, .x = x, .ldx = ldx, .y = y, .ldy = ldy};
-    attn_linear_run(pass->s->worker.kernels, pass->s->n_threads, &job, 1, rows);
+    attn_linear_run(&pass->s->worker, &job, 1, rows);
 }
 
 /* ---- embedding ---- */
@@ -226,7 +226,7 @@ static void run_head(const attn_pass *pass, const float *h, int64_t rows, float 
     if (w->transform.w.values) {
         attn_linear_job job = {.linear = &w->transform, .x = h, .ldx = dm, .y = pass->y, .ldy = dm,
                                .act = d->transform_act};
-        attn_linear_run(pass->s->worker.kernels, pass->s->n_threads, &job, 1, rows);
+        attn_linear_run(&pass->s->worker, &job, 1, rows);
         attn_norm_rows(&pass->s->worker, &d->norm, &w->transform_norm, rows, dm, pass->y, dm, pass->y, dm);
         h = pass->y;
     }
@@ -311,7 +311,7 @@ static attn_status pool(attn_pass *pass)
         const attn_linear_job job = {.linear = pooler, .x = pass->h + pass->first[b] * dm, .ldx = dm, .y = out,
                                      .ldy = dm, .act = ATTN_ACT_TANH};
         if (pass->first[b + 1] > pass->first[b])
-            attn_linear_run(pass->s->worker.kernels, pass->s->n_threads, &job, 1, 1);
+            attn_linear_run(&pass->s->worker, &job, 1, 1);
         else
             memset(out, 0, (size_t)dm * sizeof *out);
     }
@@ -429,7 +429,7 @@ static attn_status keep_cross(attn_pass *pass)
                 return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for the encoder's keys");
             const attn_linear_job job = {.linear = linears[i], .x = pass->h, .ldx = d->d_model, .y = pass->k,
                                          .ldy = width};
-            attn_linear_run(s->worker.kernels, s->n_threads, &job, 1, pass->total);
+            attn_linear_run(&s->worker, &job, 1, pass->total);
             for (int64_t b = 0; b < s->batch; b++)
                 for (int64_t t = pass->first[b]; t < pass->first[b + 1]; t++)
                     for (int64_t h = 0; h < d->n_kv_heads; h++)

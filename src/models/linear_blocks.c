@@ -134,9 +134,8 @@ static void put_block(attn_panels *w, int64_t panel, int64_t lane, int64_t b, co
         memcpy(q, block->q, sizeof q);
         attn_panel_put_nibbles(attn_panel_u4_words(w, panel, b, lane), q);
     } else {
-        int8_t *to = (int8_t *)w->values + (panel * w->n_in + b * ATTN_PANEL_BLOCK) * ATTN_PANEL + lane;
         for (int k = 0; k < ATTN_PANEL_BLOCK; k++)
-            to[k * ATTN_PANEL] = block->q[k];
+            ((int8_t *)w->values)[attn_panel_i8_at(w, panel, lane, b * ATTN_PANEL_BLOCK + k)] = block->q[k];
     }
     for (int64_t i = 0; i < per_block; i++) {
         int64_t at = (panel * n_scales + b * per_block + i) * ATTN_PANEL + lane;
@@ -166,9 +165,8 @@ static void put_q4(attn_panels *w, int64_t panel, int64_t lane, int64_t b, const
 
 static void put_q8(attn_panels *w, int64_t panel, int64_t lane, int64_t b, const uint8_t *p)
 {
-    int8_t *to = (int8_t *)w->values + (panel * w->n_in + b * ATTN_PANEL_BLOCK) * ATTN_PANEL + lane;
     for (int k = 0; k < ATTN_PANEL_BLOCK; k++)
-        to[k * ATTN_PANEL] = (int8_t)p[2 + k];
+        ((int8_t *)w->values)[attn_panel_i8_at(w, panel, lane, b * ATTN_PANEL_BLOCK + k)] = (int8_t)p[2 + k];
     ((uint16_t *)w->scales)[(panel * attn_panel_scales(w) + b) * ATTN_PANEL + lane] = attn_read_u16(p);
 }
 
@@ -177,7 +175,8 @@ bool attn_linear_pack_blocks(attn_linear *linear, int64_t first, int64_t count, 
 {
     attn_panels *w = &linear->w;
     const attn_linear_format want = attn_linear_format_of(ggml_type, w->n_in);
-    if (want.format < ATTN_PANEL_I8 || want.format != w->format || want.scale_block != w->scale_block ||
+    const bool same = want.format == w->format || (want.format == ATTN_PANEL_I8 && w->format == ATTN_PANEL_D8);
+    if (want.format < ATTN_PANEL_I8 || !same || want.scale_block != w->scale_block ||
         want.half_scales != w->half_scales || want.has_min != w->has_min)
         return false;
     for (int64_t panel = first; panel < first + count; panel++)

@@ -79,8 +79,25 @@ static void pack_task(void *arg, int64_t task)
     free(scratch);
 }
 
+/* For 8-bit activations: nibbles stay, blocks of 32 bytes keep their scales, anything else gets such blocks. Measured on
+ * MiniLM, 40 passages: one scale for an output and a row leaves a cosine of 0.9953 (0.9971 in the mean), 0.9986 with activations in
+ * blocks of 32, and 0.9991 by rounding weights alone; blocks of 32 on both sides are above 0.999. */
+static attn_linear_format dot_format(const loader *l, const piece *p)
+{
+    attn_linear_format f = {.format = ATTN_PANEL_F32};
+    if (l->options->weights == ATTN_WEIGHTS_AS_STORED && p->tensor.ggml_type >= 0)
+        f = attn_linear_format_of((uint32_t)p->tensor.ggml_type, p->n_in);
+    if (f.format == ATTN_PANEL_U4)
+        return f;
+    if (f.format != ATTN_PANEL_I8)
+        return (attn_linear_format){ATTN_PANEL_D8, 32, 0, 0};
+    return (attn_linear_format){ATTN_PANEL_D8, 32, f.half_scales, f.has_min};
+}
+
 static attn_linear_format choose_format(const loader *l, const piece *p)
 {
+    if (l->options->act_i8)
+        return dot_format(l, p);
     switch (l->options->weights) {
     case ATTN_WEIGHTS_F32:
         return (attn_linear_format){.format = ATTN_PANEL_F32};
@@ -101,6 +118,7 @@ static attn_status pack(loader *l, attn_linear *linear, const piece *p, int64_t 
     if (status != ATTN_OK)
         return attn_io_fail(l->error, l->error_size, status, "tensor %s: no memory for %lld x %lld", p->tensor.name,
                             (long long)n_out, (long long)p->n_in);
+    linear->act_i8 = l->options->act_i8;
     pack_job job = {linear, p};
     attn_nn_for(l->options->n_threads, (attn_panel_count(&linear->w) + PANELS_PER_TASK - 1) / PANELS_PER_TASK,
                 pack_task, &job);

@@ -27,6 +27,17 @@ static float *take(float **at, int64_t floats)
     return part;
 }
 
+/* The most inputs that a linear layer has. */
+static int64_t widest(const attn_description *d)
+{
+    const int64_t widths[] = {d->d_model, d->n_heads * d->head_dim, d->d_ff, attn_embedding_dim(d),
+                              d->n_channels * d->patch_size * d->patch_size};
+    int64_t most = 0;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        most = widths[i] > most ? widths[i] : most;
+    return most;
+}
+
 static attn_status share_scratch(attn_pass *pass)
 {
     const attn_description *d = pass->d;
@@ -35,8 +46,9 @@ static attn_status share_scratch(attn_pass *pass)
     const int64_t patch = d->n_channels * d->patch_size * d->patch_size;
     const int64_t wait = t * (patch > d->embedding_dim ? patch : d->embedding_dim); /* what becomes embeddings waits there, too */
     mlp = mlp < wait ? wait : mlp;
+    const int64_t dots = pass->s->model->act_i8 ? (int64_t)(attn_linear_scratch(t, widest(d)) / sizeof(float)) : 0;
     ATTN_TRY(reserve_scratch(pass->s, (double)t * (double)(3 * d->d_model + 2 * width + 2 * kv_width) + (double)mlp +
-                                          8 * 16));
+                                          (double)dots + 9 * 16));
     float *at = pass->s->scratch;
     pass->x = take(&at, t * d->d_model);
     pass->y = take(&at, t * d->d_model);
@@ -46,6 +58,7 @@ static attn_status share_scratch(attn_pass *pass)
     pass->v = take(&at, t * kv_width);
     pass->heads = take(&at, t * width);
     pass->mlp = take(&at, mlp);
+    pass->s->worker.scratch = take(&at, dots);
     return ATTN_OK;
 }
 
@@ -118,7 +131,7 @@ static void project_out(const attn_pass *pass, const attn_attention_weights *a, 
     const int64_t dm = pass->d->d_model;
     const attn_linear_job job = {.linear = &a->o, .x = pass->heads, .ldx = pass->d->n_heads * pass->d->head_dim, .y = y,
                                  .ldy = dm, .residual = residual, .ld_residual = dm};
-    attn_linear_run(pass->s->worker.kernels, pass->s->n_threads, &job, 1, pass->total);
+    attn_linear_run(&pass->s->worker, &job, 1, pass->total);
 }
 
 /* One sublayer of attention on x; the result is x again. */

@@ -163,7 +163,7 @@ static attn_status project(attn_pass *pass, int64_t layer, int32_t kind)
         {.linear = &a->q, .x = pass->h, .ldx = d->d_model, .y = pass->q, .ldy = width},
         {.linear = &a->k, .x = pass->h, .ldx = d->d_model, .y = pass->k, .ldy = kv_width},
         {.linear = &a->v, .x = pass->h, .ldx = d->d_model, .y = pass->v, .ldy = kv_width}};
-    attn_linear_run(pass->s->worker.kernels, pass->s->n_threads, jobs, cross ? 1 : 3, pass->total);
+    attn_linear_run(&pass->s->worker, jobs, cross ? 1 : 3, pass->total);
     norm_heads(pass, &a->q_norm, a->q_norm_dim, d->n_heads, pass->q);
     if (cross)
         return ATTN_OK;

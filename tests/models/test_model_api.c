@@ -385,6 +385,23 @@ static void test_load_options(void **state)
     int calls = 0;
     attn_model_options options;
     ATTN_ARGS_INIT(&options);
+    options.flags = ATTN_LOAD_ACT_I8;
+    assert_int_equal(attn_model_load(path, &options, &model), ATTN_OK);
+    session = session_of(model, 1);
+    args = args_of(ids, 3, got);
+    run(session, &args);
+    int other = 0;
+    for (int i = 0; i < 3 * VOCAB; i++) {
+        assert_true(fabs((double)(got[i] - want[i])) <= 0.1);
+        other |= got[i] != want[i];
+    }
+    assert_true(other);
+    attn_session_destroy(session);
+    attn_model_destroy(model);
+    options.weights = ATTN_WEIGHTS_BF16;
+    assert_int_equal(attn_model_load(path, &options, &model), ATTN_ERR_INVALID_ARGUMENT);
+    options.weights = ATTN_WEIGHTS_AS_STORED;
+    options.flags = 0;
     options.progress = cancel;
     options.progress_user = &calls;
     assert_int_equal(attn_model_load(path, &options, &model), ATTN_ERR_CANCELLED);

@@ -53,7 +53,8 @@ static void run(int32_t isa, int32_t threads, const attn_linear *linear, const f
                 int64_t ldy)
 {
     attn_linear_job job = {.linear = linear, .x = x, .ldx = linear->w.n_in, .y = y, .ldy = ldy};
-    attn_linear_run(attn_nn_kernels_for(isa), threads, &job, 1, rows);
+    const attn_worker worker = {.kernels = attn_nn_kernels_for(isa), .n_threads = threads};
+    attn_linear_run(&worker, &job, 1, rows);
 }
 
 /* One accumulator per output, inputs in ascending order. */
@@ -193,7 +194,8 @@ static void test_epilogue(void **state)
     for (int64_t n = 0; n < n_out; n++)
         linear.bias[n] = uniform();
     attn_linear_job job = {&linear, x, n_in, y, n_out, residual, n_out, ATTN_ACT_RELU};
-    attn_linear_run(attn_nn_kernels_for(attn_cpu_best_isa()), 2, &job, 1, rows);
+    const attn_worker worker = {.kernels = attn_nn_kernels_for(attn_cpu_best_isa()), .n_threads = 2};
+    attn_linear_run(&worker, &job, 1, rows);
     for (int64_t i = 0; i < rows * n_out; i++) {
         float z = plain[i] + linear.bias[i % n_out];
         assert_true(y[i] == (z > 0 ? z : 0) + residual[i]);

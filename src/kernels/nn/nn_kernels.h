@@ -26,14 +26,15 @@ enum {
     ATTN_PANEL_BF16 = 1, /* [n_in][16] bf16 */
     ATTN_PANEL_F16 = 2,  /* [n_in][16] f16 */
     ATTN_PANEL_I8 = 3,   /* [n_in][16] int8; w = q * scale (+ min) */
-    ATTN_PANEL_U4 = 4 /* per 32 inputs [4][16] u32: nibble j of word g belongs to input 4 j + g; w =
-                         q * scale + min */
+    ATTN_PANEL_U4 = 4,   /* per 32 inputs [4][16] u32: nibble j of word g belongs to input 4 j + g; w = q * scale + min */
+    ATTN_PANEL_D8 = 5    /* [n_in / 4][16][4] int8, n_in filled up to 32, in the order of nn_dot.h; w as in I8. For 8-bit
+                            activations alone */
 };
 
 /* A packed matrix. Panels follow one another; the last one is filled up with zeros. */
 typedef struct attn_panels {
     int32_t format;      /* ATTN_PANEL_* */
-    int32_t scale_block; /* inputs per scale: 16 or 32 (I8), 32 (U4) */
+    int32_t scale_block; /* inputs per scale: 16 or 32 (I8), 32 (U4), 32 or all (D8) */
     int32_t half_scales; /* scales and mins are f16 instead of f32 */
     int32_t has_min;
     int64_t n_in, n_out;
@@ -53,6 +54,8 @@ static inline int64_t attn_panel_bytes(int32_t format, int64_t n_in)
         return n_in * ATTN_PANEL * 2;
     case ATTN_PANEL_I8:
         return n_in * ATTN_PANEL;
+    case ATTN_PANEL_D8:
+        return (n_in + 31) / 32 * 32 * ATTN_PANEL;
     default:
         return n_in * ATTN_PANEL / 2;
     }

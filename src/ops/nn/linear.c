@@ -7,6 +7,16 @@
 
 /* Rows of one task: their inputs (96 x 1,536 floats) stay in L2 while the panels pass. */
 #define ROW_CHUNK 96
+/* Rows of activations that one task makes 8-bit. */
+#define QUANTISE_ROWS 16
+/* Jobs of a run read the same rows: in groups of 32, and in one. */
+#define MAX_DOTS 2
+
+/* Inputs that 8-bit rows have. */
+static int64_t padded(int64_t n_in)
+{
+    return (n_in + ATTN_PANEL_BLOCK - 1) / ATTN_PANEL_BLOCK * ATTN_PANEL_BLOCK;
+}
 
 attn_status attn_linear_create(attn_linear *linear, attn_linear_format format, int64_t n_in, int64_t n_out)
 {
@@ -19,6 +29,8 @@ attn_status attn_linear_create(attn_linear *linear, attn_linear_format format, i
     const bool quantised = format.format >= ATTN_PANEL_I8;
     w->format = format.format;
     w->scale_block = quantised ? format.scale_block : 0;
+    if (format.format == ATTN_PANEL_D8 && !format.scale_block)
+        w->scale_block = (int32_t)padded(n_in);
     w->half_scales = quantised && format.half_scales;
     w->has_min = quantised && format.has_min;
     w->n_in = n_in;
@@ -35,6 +47,8 @@ attn_status attn_linear_create(attn_linear *linear, attn_linear_format format, i
     char *memory = aligned_alloc(64, total);
     if (!memory)
         return ATTN_ERR_OUT_OF_MEMORY;
+    if (n_in % ATTN_PANEL_BLOCK && format.format == ATTN_PANEL_D8)
+        memset(memory, 0, values);
     w->values = memory;
     w->scales = scales ? memory + values_end : NULL;
     w->mins = w->has_min ? memory + values_end + scales_end : NULL;
@@ -50,26 +64,105 @@ void attn_linear_destroy(attn_linear *linear)
 }
 
 typedef struct run_plan {
-    const attn_nn_kernels *kernels;
+    const attn_worker *worker;
     const attn_linear_job *jobs;
     int32_t n_jobs;
     int64_t rows, group; /* panels of one task */
     int64_t first_task[ATTN_LINEAR_MAX_JOBS + 1];
+    /* 8-bit activations: those that each job takes, -1: f32 ones */
+    int32_t which[ATTN_LINEAR_MAX_JOBS], n_dots;
+    attn_dot_rows dots[MAX_DOTS];
+    const attn_linear_job *dot_jobs[MAX_DOTS];
 } run_plan;
 
 static void finish_rows(const run_plan *plan, const attn_linear_job *job, int64_t row, int64_t rows, int64_t first,
                         int64_t n)
 {
+    const attn_nn_kernels *kernels = plan->worker->kernels;
     for (int64_t m = row; m < row + rows; m++) {
         float *y = job->y + m * job->ldy + first;
         if (job->linear->bias)
-            plan->kernels->add(y, job->linear->bias + first, n);
+            kernels->add(y, job->linear->bias + first, n);
         if (job->act != ATTN_ACT_NONE)
-            plan->kernels->activate(job->act, y, n);
+            kernels->activate(job->act, y, n);
         if (job->residual)
-            plan->kernels->add(y, job->residual + m * job->ld_residual + first, n);
+            kernels->add(y, job->residual + m * job->ld_residual + first, n);
     }
 }
+
+/* ---- 8-bit activations ---- */
+
+size_t attn_linear_scratch(int64_t rows, int64_t n_in)
+{
+    const int64_t n = padded(n_in);
+    return MAX_DOTS * ((size_t)(rows * n) * 3 + (size_t)(rows * (n / ATTN_PANEL_BLOCK)) * 8 + 4 * 64);
+}
+
+static void *carve(char **at, size_t bytes)
+{
+    void *part = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return part;
+}
+
+/* Which jobs take 8-bit activations, and one set of them for jobs with the same rows and groups. */
+static void plan_dots(run_plan *plan)
+{
+    char *at = plan->worker->scratch;
+    for (int32_t j = 0; j < plan->n_jobs; j++) {
+        const attn_linear_job *job = &plan->jobs[j];
+        const attn_panels *w = &job->linear->w;
+        plan->which[j] = -1;
+        if (w->format != ATTN_PANEL_D8 && !(w->format == ATTN_PANEL_U4 && job->linear->act_i8))
+            continue;
+        for (int32_t i = 0; i < plan->n_dots; i++)
+            if (plan->dot_jobs[i]->x == job->x && plan->dot_jobs[i]->ldx == job->ldx &&
+                plan->dots[i].n_in == padded(w->n_in) && plan->dots[i].group == w->scale_block)
+                plan->which[j] = i;
+        if (plan->which[j] >= 0)
+            continue;
+        attn_dot_rows *d = &plan->dots[plan->n_dots];
+        d->n_in = padded(w->n_in);
+        d->group = w->scale_block;
+        d->n_groups = (d->n_in + d->group - 1) / d->group;
+        d->wide = carve(&at, (size_t)(plan->rows * d->n_in) * sizeof *d->wide);
+        d->q = carve(&at, (size_t)(plan->rows * d->n_in));
+        d->scale = carve(&at, (size_t)(plan->rows * d->n_groups) * sizeof *d->scale);
+        d->total = carve(&at, (size_t)(plan->rows * d->n_groups) * sizeof *d->total);
+        plan->dot_jobs[plan->n_dots] = job;
+        plan->which[j] = plan->n_dots++;
+    }
+}
+
+static void quantise_task(void *arg, int64_t task)
+{
+    const run_plan *plan = arg;
+    for (int64_t m = task * QUANTISE_ROWS; m < plan->rows && m < (task + 1) * QUANTISE_ROWS; m++)
+        for (int32_t i = 0; i < plan->n_dots; i++) {
+            const attn_linear_job *job = plan->dot_jobs[i];
+            plan->worker->dot->quantise(job->x + m * job->ldx, job->linear->w.n_in, &plan->dots[i], m);
+        }
+}
+
+static void dot_panels(const run_plan *plan, const attn_linear_job *job, const attn_dot_rows *x, int64_t row, int64_t rows,
+                       int64_t panel, int64_t count)
+{
+    const attn_panels *w = &job->linear->w;
+    float last[ROW_CHUNK * ATTN_PANEL]; /* the panel that is filled up with zeros */
+    for (int64_t p = panel; p < panel + count; p++) {
+        const int64_t left = w->n_out - p * ATTN_PANEL;
+        float *y = job->y + row * job->ldy + p * ATTN_PANEL;
+        if (left >= ATTN_PANEL) {
+            plan->worker->dot->panel(w, p, x, row, rows, y, job->ldy);
+            continue;
+        }
+        plan->worker->dot->panel(w, p, x, row, rows, last, ATTN_PANEL);
+        for (int64_t m = 0; m < rows; m++)
+            memcpy(y + m * job->ldy, last + m * ATTN_PANEL, (size_t)left * sizeof *y);
+    }
+}
+
+/* ---- the loop ---- */
 
 static void run_task(void *arg, int64_t task)
 {
@@ -87,17 +180,23 @@ static void run_task(void *arg, int64_t task)
     const int64_t count = panels - panel < plan->group ? panels - panel : plan->group;
     const int64_t first = panel * ATTN_PANEL;
     const int64_t n = w->n_out - first < count * ATTN_PANEL ? w->n_out - first : count * ATTN_PANEL;
-    plan->kernels->matmul(w, panel, count, job->x + row * job->ldx, job->ldx, rows, job->y + row * job->ldy + first,
-                          job->ldy);
+    if (plan->which[j] >= 0)
+        dot_panels(plan, job, &plan->dots[plan->which[j]], row, rows, panel, count);
+    else
+        plan->worker->kernels->matmul(w, panel, count, job->x + row * job->ldx, job->ldx, rows,
+                                      job->y + row * job->ldy + first, job->ldy);
     finish_rows(plan, job, row, rows, first, n);
 }
 
-void attn_linear_run(const attn_nn_kernels *kernels, int32_t n_threads, const attn_linear_job *jobs, int32_t n_jobs,
-                     int64_t rows)
+void attn_linear_run(const attn_worker *worker, const attn_linear_job *jobs, int32_t n_jobs, int64_t rows)
 {
     if (rows <= 0)
         return;
-    run_plan plan = {.kernels = kernels, .jobs = jobs, .n_jobs = n_jobs, .rows = rows};
+    const int32_t n_threads = worker->n_threads;
+    run_plan plan = {.worker = worker, .jobs = jobs, .n_jobs = n_jobs, .rows = rows};
+    plan_dots(&plan);
+    if (plan.n_dots)
+        attn_nn_for(n_threads, (rows + QUANTISE_ROWS - 1) / QUANTISE_ROWS, quantise_task, &plan);
     int64_t panels = 0;
     for (int32_t j = 0; j < n_jobs; j++)
         panels += attn_panel_count(&jobs[j].linear->w);

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "attn/attn.h"
+#include "kernels/nn/nn_dot.h"
 #include "kernels/nn/nn_kernels.h"
 
 #define ATTN_LINEAR_MAX_JOBS 4
@@ -16,9 +17,20 @@ typedef struct attn_linear {
     attn_panels w;
     float *bias;  /* [n_out] or NULL; owned */
     size_t bytes; /* of values, scales and mins */
+    int32_t act_i8; /* 1: U4 is multiplied with 8-bit activations (D8 always is) */
 } attn_linear;
 
-/* How a matrix will be held. half_scales, has_min and scale_block are read for I8 and U4. */
+/* What computes: kernels of an ISA level, a number of threads, and memory for 8-bit activations (attn_linear_scratch bytes for
+ * the rows and the largest n_in of a run; NULL where no matrix takes them). One run at a time. */
+typedef struct attn_worker {
+    const attn_nn_kernels *kernels;
+    const attn_dot_kernels *dot;
+    int32_t n_threads;
+    void *scratch;
+} attn_worker;
+
+/* How a matrix will be held. half_scales, has_min and scale_block are read for I8, U4 and D8 (where scale_block 0 is one scale
+ * for all inputs of an output). */
 typedef struct attn_linear_format {
     int32_t format, scale_block, half_scales, has_min;
 } attn_linear_format;
@@ -52,7 +64,8 @@ typedef struct attn_linear_job {
 } attn_linear_job;
 
 /* Runs up to ATTN_LINEAR_MAX_JOBS products over the same number of rows, side by side. */
-void attn_linear_run(const attn_nn_kernels *kernels, int32_t n_threads, const attn_linear_job *jobs, int32_t n_jobs,
-                     int64_t rows);
+void attn_linear_run(const attn_worker *worker, const attn_linear_job *jobs, int32_t n_jobs, int64_t rows);
+
+size_t attn_linear_scratch(int64_t rows, int64_t n_in);
 
 #endif

@@ -19,7 +19,7 @@ static long nearest(float x, float scale, long low, long high)
 static void put_row_i8(attn_panels *w, int64_t panel, int64_t lane, const float *row)
 {
     const int64_t n_scales = attn_panel_scales(w);
-    int8_t *values = (int8_t *)w->values + panel * w->n_in * ATTN_PANEL + lane;
+    int8_t *values = w->values;
     for (int64_t b = 0; b < n_scales; b++) {
         int64_t k0 = b * w->scale_block, k1 = k0 + w->scale_block < w->n_in ? k0 + w->scale_block : w->n_in;
         float largest = 0;
@@ -29,7 +29,7 @@ static void put_row_i8(attn_panels *w, int64_t panel, int64_t lane, const float 
         attn_panel_put_scale(w, w->scales, at, largest / 127.0f);
         const float scale = attn_panel_get_scale(w, w->scales, at); /* as it will be read */
         for (int64_t k = k0; k < k1; k++)
-            values[k * ATTN_PANEL] = (int8_t)nearest(row[k], scale, -127, 127);
+            values[attn_panel_i8_at(w, panel, lane, k)] = (int8_t)nearest(row[k], scale, -127, 127);
         if (w->has_min)
             attn_panel_put_scale(w, w->mins, at, 0);
     }
@@ -79,6 +79,7 @@ static void put_row(attn_panels *w, int64_t panel, int64_t lane, const float *ro
             ((uint16_t *)w->values)[base + k * ATTN_PANEL] = attn_f32_to_f16(row[k]);
         break;
     case ATTN_PANEL_I8:
+    case ATTN_PANEL_D8:
         put_row_i8(w, panel, lane, row);
         break;
     default:
@@ -119,8 +120,8 @@ void attn_linear_row(const attn_linear *linear, int64_t row, float *out)
         } else {
             const int64_t at = (panel * attn_panel_scales(w) + k / w->scale_block) * ATTN_PANEL + lane;
             float q, min = w->has_min ? attn_panel_get_scale(w, w->mins, at) : 0.0f;
-            if (w->format == ATTN_PANEL_I8)
-                q = (float)((const int8_t *)w->values)[base + k * ATTN_PANEL];
+            if (w->format != ATTN_PANEL_U4)
+                q = (float)((const int8_t *)w->values)[attn_panel_i8_at(w, panel, lane, k)];
             else
                 q = (float)((attn_panel_u4_words(w, panel, k / 32, lane)[k % 4 * ATTN_PANEL] >> (k % 32 / 4 * 4)) & 15);
             out[k] = q * attn_panel_get_scale(w, w->scales, at) + min; /* the product is exact (nn_kernels.h) */

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 #include "core/half.h"
-#include "kernels/nn/nn_kernels.h"
+#include "kernels/nn/nn_dot.h"
 
 static inline int64_t attn_panel_scales(const attn_panels *w)
 {
@@ -22,6 +22,15 @@ static inline void attn_panel_put_scale(const attn_panels *w, void *scales, int6
 static inline float attn_panel_get_scale(const attn_panels *w, const void *scales, int64_t at)
 {
     return w->half_scales ? attn_f16_to_f32(((const uint16_t *)scales)[at]) : ((const float *)scales)[at];
+}
+
+/* Number k of a row in I8 and D8 panels. */
+static inline int64_t attn_panel_i8_at(const attn_panels *w, int64_t panel, int64_t lane, int64_t k)
+{
+    if (w->format == ATTN_PANEL_I8)
+        return (panel * w->n_in + k) * ATTN_PANEL + lane;
+    const int64_t place = k / 32 * 32 + attn_dot_place(k % 32);
+    return panel * attn_panel_bytes(w->format, w->n_in) + place / 4 * 4 * ATTN_PANEL + lane * 4 + place % 4;
 }
 
 /* 32 nibbles, one per byte, as the 4 words of one lane. */

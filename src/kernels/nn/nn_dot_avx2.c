@@ -1,0 +1,157 @@
+/* nn_dot_avx2.c - 8-bit products in AVX2. Signed weights are widened to 16 bits and go through vpmaddwd: the same number of
+ * multiplications a cycle as vpmaddubsw with its second vpmaddwd, without its saturation. Nibbles go through vpmaddubsw, and
+ * the sums of a block of 32 stay in 16 bits: 8 * 2 * 15 * 127 = 30,480. */
+#include "kernels/nn/nn_dot.h"
+#include "kernels/simd/simd_levels.h"
+
+#if ATTN_HAVE_AVX2
+#define ISA avx2
+#define ATTN_TARGET ATTN_TARGET_AVX2
+#include "kernels/simd/target_begin.h"
+
+/* One row after the other: gcc 12 would begin with the products of all rows, and then keep the sums in memory. */
+#define DOT_IN_TURN(a, b) __asm__ volatile("" : "+x"(a), "+x"(b))
+
+#define DOT_MR 6
+#define DOT_TABLE attn_dot_kernels_avx2
+#define DOT_ISA_NAME "avx2"
+
+static float dot_largest(const float *x, int64_t n)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 largest = _mm256_setzero_ps(), wrong = largest;
+    float lanes[8], most = 0, nan = 0;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256 v = _mm256_andnot_ps(sign, _mm256_loadu_ps(x + i));
+        largest = _mm256_max_ps(v, largest);
+        wrong = _mm256_or_ps(wrong, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    }
+    _mm256_storeu_ps(lanes, largest);
+    for (int j = 0; j < 8; j++)
+        most = lanes[j] > most ? lanes[j] : most;
+    for (; i < n; i++) {
+        const float v = fabsf(x[i]);
+        most = v > most ? v : most;
+        nan = v == v ? nan : v;
+    }
+    return nan != nan || _mm256_movemask_ps(wrong) ? NAN : most;
+}
+
+static void dot_round(const float *x, float inverse, int8_t *whole)
+{
+    const __m256 f = _mm256_set1_ps(inverse);
+    __m256i v[4];
+    if (!(inverse > 0))
+        return;
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), f));
+    /* packs work in 128-bit halves: the permutation brings fours back in order */
+    const __m256i p = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256((__m256i *)(void *)whole, _mm256_permutevar8x32_epi32(p, order));
+}
+
+ATTN_INLINE __m256 dot_scale(const attn_panels *w, const void *scales, int64_t at)
+{
+    return w->half_scales ? _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)((const uint16_t *)scales + at)))
+                          : _mm256_loadu_ps((const float *)scales + at);
+}
+
+/* acc += scale * sum + min * total for 8 outputs */
+ATTN_INLINE __m256 dot_add(const attn_panels *w, const attn_dot_rows *x, int64_t at, int64_t row, int64_t b, __m256i sum,
+                           __m256 acc)
+{
+    const float step = x->scale[row * x->n_groups + b];
+    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(dot_scale(w, w->scales, at), _mm256_set1_ps(step)), acc);
+    if (w->has_min)
+        acc = _mm256_fmadd_ps(dot_scale(w, w->mins, at), _mm256_set1_ps(step * (float)x->total[row * x->n_groups + b]), acc);
+    return acc;
+}
+
+ATTN_INLINE void dot_half_d8(int mr, const attn_panels *w, int64_t panel, int half, const attn_dot_rows *x, int64_t row,
+                             float *y, int64_t ldy)
+{
+    const int8_t *values = (const int8_t *)w->values + panel * x->n_in * ATTN_PANEL + half * 32;
+    const int16_t *q = x->wide + row * x->n_in;
+    __m256 acc[DOT_MR];
+    for (int m = 0; m < mr; m++)
+        acc[m] = _mm256_setzero_ps();
+    for (int64_t b = 0; b < x->n_groups; b++) {
+        const int64_t k1 = (b + 1) * x->group < x->n_in ? (b + 1) * x->group : x->n_in;
+        __m256i low[DOT_MR], high[DOT_MR]; /* outputs 0-3 and 4-7, two pairs of inputs each */
+        for (int m = 0; m < mr; m++)
+            low[m] = high[m] = _mm256_setzero_si256();
+        for (int64_t k = b * x->group; k < k1; k += 4) {
+            const __m128i *from = (const __m128i *)(const void *)(values + k * ATTN_PANEL);
+            const __m256i w0 = _mm256_cvtepi8_epi16(_mm_loadu_si128(from));
+            const __m256i w1 = _mm256_cvtepi8_epi16(_mm_loadu_si128(from + 1));
+            for (int m = 0; m < mr; m++) {
+                int64_t four;
+                memcpy(&four, q + m * x->n_in + k, sizeof four);
+                const __m256i xs = _mm256_set1_epi64x(four);
+                low[m] = _mm256_add_epi32(low[m], _mm256_madd_epi16(w0, xs));
+                high[m] = _mm256_add_epi32(high[m], _mm256_madd_epi16(w1, xs));
+                DOT_IN_TURN(low[m], high[m]);
+            }
+        }
+        for (int m = 0; m < mr; m++) {
+            const __m256i sum = _mm256_permute4x64_epi64(_mm256_hadd_epi32(low[m], high[m]), 0xd8);
+            acc[m] = dot_add(w, x, (panel * x->n_groups + b) * ATTN_PANEL + half * 8, row + m, b, sum, acc[m]);
+        }
+    }
+    for (int m = 0; m < mr; m++)
+        _mm256_storeu_ps(y + m * ldy + half * 8, acc[m]);
+}
+
+ATTN_INLINE void dot_tile_d8(int mr, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
+                             int64_t ldy)
+{
+    dot_half_d8(mr, w, panel, 0, x, row, y, ldy);
+    dot_half_d8(mr, w, panel, 1, x, row, y, ldy);
+}
+
+ATTN_INLINE void dot_half_u4(int mr, const attn_panels *w, int64_t panel, int half, const attn_dot_rows *x, int64_t row,
+                             float *y, int64_t ldy)
+{
+    const uint32_t *words = (const uint32_t *)w->values + panel * x->n_in * ATTN_PANEL / 8 + half * 8;
+    const int8_t *q = x->q + row * x->n_in;
+    const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    __m256 acc[DOT_MR];
+    for (int m = 0; m < mr; m++)
+        acc[m] = _mm256_setzero_ps();
+    for (int64_t b = 0; b < x->n_groups; b++, words += 4 * ATTN_PANEL) {
+        __m256i n[8];
+        for (int g = 0; g < 4; g++) {
+            const __m256i word = _mm256_loadu_si256((const __m256i *)(const void *)(words + g * ATTN_PANEL));
+            n[2 * g] = _mm256_and_si256(word, nibble);
+            n[2 * g + 1] = _mm256_and_si256(_mm256_srli_epi16(word, 4), nibble);
+        }
+        for (int m = 0; m < mr; m++) {
+            __m256i sum = _mm256_setzero_si256();
+            for (int p = 0; p < 8; p++) {
+                int32_t four;
+                memcpy(&four, q + m * x->n_in + b * 32 + 4 * p, sizeof four);
+                sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(n[p], _mm256_set1_epi32(four)));
+            }
+            DOT_IN_TURN(sum, sum);
+            acc[m] = dot_add(w, x, (panel * x->n_groups + b) * ATTN_PANEL + half * 8, row + m, b, _mm256_madd_epi16(sum, ones),
+                             acc[m]);
+        }
+    }
+    for (int m = 0; m < mr; m++)
+        _mm256_storeu_ps(y + m * ldy + half * 8, acc[m]);
+}
+
+ATTN_INLINE void dot_tile_u4(int mr, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
+                             int64_t ldy)
+{
+    dot_half_u4(mr, w, panel, 0, x, row, y, ldy);
+    dot_half_u4(mr, w, panel, 1, x, row, y, ldy);
+}
+
+#include "kernels/nn/nn_dot.inc"
+#include "kernels/simd/target_end.h"
+#else
+typedef int attn_nn_dot_avx2_is_empty; /* a source file needs a declaration */
+#endif

@@ -1,0 +1,192 @@
+/* Products of 8-bit activations: every level and format against written loops, to the bit, for any rows and threads; close to
+ * the f32 product; what is not finite stays visible. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "core/cpu.h"
+#include "ops/nn/linear.h"
+#include "ops/nn/linear_panels.h"
+
+#define MAX_ROWS 101
+
+static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
+static uint64_t rng_state = 88172645463325252u;
+
+static float uniform(void)
+{
+    rng_state ^= rng_state << 13;
+    rng_state ^= rng_state >> 7;
+    rng_state ^= rng_state << 17;
+    return (float)(rng_state >> 40) * 0x1p-23f - 1.0f;
+}
+
+static void uniform_row(void *arg, int64_t row, float *out)
+{
+    const int64_t n_in = *(const int64_t *)arg;
+    (void)row;
+    for (int64_t k = 0; k < n_in; k++)
+        out[k] = uniform();
+}
+
+static float multiply_add(int32_t isa, float a, float b, float c)
+{
+    if (isa != ATTN_ISA_SCALAR)
+        return fmaf(a, b, c);
+    volatile float product = a * b;
+    return product + c;
+}
+
+/* One row by one output, as nn_dot.h says. */
+static float product(int32_t isa, const attn_panels *w, int64_t n, const float *x)
+{
+    const int64_t panel = n / ATTN_PANEL, lane = n % ATTN_PANEL;
+    float y = 0;
+    for (int64_t b = 0; b * w->scale_block < w->n_in; b++) {
+        const int64_t k0 = b * w->scale_block, k1 = k0 + w->scale_block < w->n_in ? k0 + w->scale_block : w->n_in;
+        const int64_t at = (panel * attn_panel_scales(w) + b) * ATTN_PANEL + lane;
+        float largest = 0;
+        int32_t sum = 0, total = 0;
+        for (int64_t k = k0; k < k1; k++)
+            largest = fmaxf(largest, fabsf(x[k]));
+        for (int64_t k = k0; k < k1; k++) {
+            const int32_t q = (int32_t)lrintf(x[k] * (127.0f / largest));
+            const int32_t v = w->format == ATTN_PANEL_U4
+                                  ? (int32_t)(attn_panel_u4_words(w, panel, k / 32, lane)[k % 4 * ATTN_PANEL] >> (k % 32 / 4 * 4) & 15)
+                                  : ((const int8_t *)w->values)[attn_panel_i8_at(w, panel, lane, k)];
+            sum += q * v;
+            total += q;
+        }
+        const float scale = largest / 127.0f;
+        y = multiply_add(isa, (float)sum, attn_panel_get_scale(w, w->scales, at) * scale, y);
+        if (w->has_min)
+            y = multiply_add(isa, attn_panel_get_scale(w, w->mins, at), scale * (float)total, y);
+    }
+    return y;
+}
+
+typedef struct problem {
+    attn_linear linear;
+    float *x, *y;
+    void *scratch;
+    int64_t ldy;
+} problem;
+
+static void run(const problem *p, int32_t isa, int32_t threads, int64_t rows)
+{
+    const attn_worker worker = {attn_nn_kernels_for(isa), attn_dot_kernels_for(isa), threads, p->scratch};
+    const attn_linear_job job = {.linear = &p->linear, .x = p->x, .ldx = p->linear.w.n_in, .y = p->y, .ldy = p->ldy};
+    attn_linear_run(&worker, &job, 1, rows);
+}
+
+static problem start(attn_linear_format format, int64_t n_in, int64_t n_out)
+{
+    problem p;
+    float *scratch = malloc((size_t)n_in * sizeof *scratch);
+    assert_int_equal(attn_linear_create(&p.linear, format, n_in, n_out), ATTN_OK);
+    p.linear.act_i8 = 1;
+    attn_linear_pack_rows(&p.linear, 0, attn_panel_count(&p.linear.w), uniform_row, &n_in, scratch);
+    free(scratch);
+    p.ldy = n_out + 3;
+    p.x = malloc((size_t)(MAX_ROWS * n_in) * sizeof *p.x);
+    p.y = malloc((size_t)(MAX_ROWS * p.ldy) * sizeof *p.y);
+    p.scratch = aligned_alloc(64, (attn_linear_scratch(MAX_ROWS, n_in) + 63) / 64 * 64);
+    for (int64_t i = 0; i < MAX_ROWS * n_in; i++)
+        p.x[i] = uniform();
+    return p;
+}
+
+static void finish(problem *p)
+{
+    attn_linear_destroy(&p->linear);
+    free(p->x), free(p->y), free(p->scratch);
+}
+
+static void check(const problem *p, int32_t isa, const char *what)
+{
+    const int64_t n_in = p->linear.w.n_in, n_out = p->linear.w.n_out, counts[] = {1, 2, 5, 8, 13, MAX_ROWS};
+    float *want = malloc((size_t)(MAX_ROWS * n_out) * sizeof *want), *row = malloc((size_t)n_in * sizeof *row);
+    double dot = 0, got_squares = 0, exact_squares = 0;
+    for (int64_t n = 0; n < n_out; n++) {
+        attn_linear_row(&p->linear, n, row);
+        for (int64_t m = 0; m < MAX_ROWS; m++) {
+            double exact = 0;
+            const double got = (double)(want[m * n_out + n] = product(isa, &p->linear.w, n, p->x + m * n_in));
+            for (int64_t k = 0; k < n_in; k++)
+                exact += (double)row[k] * (double)p->x[m * n_in + k];
+            dot += got * exact, got_squares += got * got, exact_squares += exact * exact;
+        }
+    }
+    if (!(dot / sqrt(got_squares * exact_squares) > 0.9999))
+        fail_msg("%s: cosine to the f32 product is %.6f", what, dot / sqrt(got_squares * exact_squares));
+    for (size_t r = 0; r < sizeof counts / sizeof *counts; r++)
+        for (int32_t threads = 1; threads <= 3; threads += 2) {
+            for (int64_t i = 0; i < MAX_ROWS * p->ldy; i++)
+                p->y[i] = 12345.0f;
+            run(p, isa, threads, counts[r]);
+            for (int64_t m = 0; m < counts[r]; m++) {
+                for (int64_t n = 0; n < n_out; n++)
+                    if (memcmp(&p->y[m * p->ldy + n], &want[m * n_out + n], sizeof *want))
+                        fail_msg("%s %s: rows %lld, threads %d, y[%lld][%lld] is %.9g, not %.9g", what, attn_isa_name(isa),
+                                 (long long)counts[r], threads, (long long)m, (long long)n, (double)p->y[m * p->ldy + n],
+                                 (double)want[m * n_out + n]);
+                for (int64_t n = n_out; n < p->ldy; n++)
+                    assert_true(p->y[m * p->ldy + n] == 12345.0f);
+            }
+        }
+    free(want), free(row);
+}
+
+static void test_levels(void **state)
+{
+    (void)state;
+    const struct {
+        attn_linear_format format;
+        const char *what;
+    } kinds[] = {{{ATTN_PANEL_D8, 0, 0, 0}, "8 bits, a scale for each output"},
+                 {{ATTN_PANEL_D8, 32, 1, 0}, "8 bits in blocks"},
+                 {{ATTN_PANEL_U4, 32, 0, 1}, "4 bits in blocks"}};
+    const int64_t shapes[][2] = {{32, 16}, {64, 40}, {288, 200}, {13, 7}, {300, 33}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            if (kinds[k].format.scale_block == 32 && shapes[s][0] % 32)
+                continue;
+            problem p = start(kinds[k].format, shapes[s][0], shapes[s][1]);
+            for (size_t l = 0; l < sizeof levels / sizeof *levels; l++)
+                if (attn_cpu_has_isa(levels[l]))
+                    check(&p, levels[l], kinds[k].what);
+            finish(&p);
+        }
+}
+
+static void test_not_finite(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
+        if (!attn_cpu_has_isa(levels[l]))
+            continue;
+        problem p = start((attn_linear_format){ATTN_PANEL_D8, 0, 0, 0}, 45, 20);
+        p.x[45 + 44] = NAN;
+        p.x[2 * 45 + 3] = -INFINITY;
+        memset(p.x + 3 * 45, 0, 45 * sizeof *p.x);
+        for (int k = 0; k < 45; k++)
+            p.x[4 * 45 + k] = 1e-44f;
+        run(&p, levels[l], 1, 5);
+        for (int n = 0; n < 20; n++) {
+            assert_true(isfinite(p.y[n]));
+            assert_true(isnan(p.y[p.ldy + n]) && !isfinite(p.y[2 * p.ldy + n]));
+            assert_true(p.y[3 * p.ldy + n] == 0 && fabsf(p.y[4 * p.ldy + n]) < 1e-40f);
+        }
+        finish(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels), cmocka_unit_test(test_not_finite)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -244,6 +244,41 @@ static void read_rope(attn_config *c, attn_description *d, attn_rope_desc *rope,
         attn_config_fail(c, ATTN_ERR_FORMAT, "rope_theta is %g, not above 0", rope->base);
 }
 
+/* What Llama 3's rule (low factor 1, high factor 4) divides frequency i with. */
+static double llama3_divisor(const attn_rope_desc *rope, int64_t i)
+{
+    const double turns = (double)rope->original_length * pow(rope->base, -2.0 * (double)i / (double)rope->rotary_dim) /
+                         (2 * acos(-1.0));
+    double share = (turns - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
+    share = share < 0 ? 0 : share > 1 ? 1 : share;
+    return 1 / ((1 - share) / rope->factor + share);
+}
+
+/* GGUF keeps Llama 3's scaling as one divisor for each frequency: the rule that gives them is looked for. */
+static void read_rope_divisors(attn_config *c, attn_description *d)
+{
+    attn_rope_desc *rope = &d->rope;
+    attn_source_tensor t;
+    const int64_t n = rope->rotary_dim / 2;
+    if (!attn_source_find(c->source, "rope_freqs.weight", &t))
+        return;
+    float *divisors = t.elements == n ? malloc((size_t)n * sizeof *divisors) : NULL;
+    bool same = false;
+    if (divisors && attn_source_read(&t, 0, n, divisors, NULL, 0) == ATTN_OK) {
+        *rope = (attn_rope_desc){.rotary_dim = rope->rotary_dim, .base = rope->base, .scaling = ATTN_ROPE_LLAMA3,
+                                 .factor = (double)divisors[n - 1], .low_freq_factor = 1, .high_freq_factor = 4};
+        for (int64_t length = 16; !same && length <= 1 << 20 && rope->factor >= 1; length *= 2) {
+            rope->original_length = length;
+            same = true;
+            for (int64_t i = 0; same && i < n; i++)
+                same = fabs((double)divisors[i] / llama3_divisor(rope, i) - 1) < 1e-4;
+        }
+    }
+    free(divisors);
+    if (!same)
+        attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "tensor rope_freqs.weight holds other frequencies than Llama 3's scaling gives");
+}
+
 static void read_rope_gguf(attn_config *c, attn_description *d)
 {
     attn_rope_desc *rope = &d->rope;
@@ -253,6 +288,8 @@ static void read_rope_gguf(attn_config *c, attn_description *d)
     rope->rotary_dim = attn_config_int(c, "@rope.dimension_count", 2, d->head_dim, d->head_dim) / 2 * 2;
     if (!(rope->base > 0))
         attn_config_fail(c, ATTN_ERR_FORMAT, "rope.freq_base is %g, not above 0", rope->base);
+    if (c->status == ATTN_OK)
+        read_rope_divisors(c, d);
     const double factor = attn_config_number(c, "@rope.scaling.factor", 0);
     snprintf(key, sizeof key, "%s.rope.scaling.type", c->gguf_prefix);
     if (!(factor > 1) || attn_gguf_get_string(c->source->gguf, key, &type, NULL, 0) != ATTN_OK)

@@ -18,11 +18,11 @@
  * from its f64 one. */
 #define RTOL 1e-4
 
-static const char *const names[] = {
+static const char *const all_names[] = {
     "bert",      "bert_mlm",          "bert_untied",    "distilbert",  "gemma",      "gemma2",   "gemma3",         "gemma3_both_scaled",
     "gpt2",      "gpt2_inverse_unscaled", "gpt_neox",   "gpt_oss",     "llama3_rope", "llama_yarn_mscale", "mistral_window", "modernbert",
     "opt",       "opt_post",          "opt_projection", "qwen2",       "qwen2_windows", "qwen3",  "roberta",        "t5"};
-#define N_NAMES (sizeof names / sizeof *names)
+#define N_NAMES (sizeof all_names / sizeof *all_names)
 
 typedef struct array {
     void *data; /* NULL: no such file */
@@ -119,12 +119,12 @@ typedef struct run {
     attn_model_info info;
 } run;
 
-static run start(const char *name, int64_t batch)
+static run start_file(const char *name, const char *ending, int64_t batch)
 {
     run r;
     char path[600];
     attn_session_options options;
-    snprintf(path, sizeof path, FOLDER "%s.safetensors", name);
+    snprintf(path, sizeof path, FOLDER "%s.%s", name, ending);
     if (attn_model_load(path, NULL, &r.model) != ATTN_OK)
         fail_msg("%s: %s", name, attn_model_error(NULL));
     ATTN_ARGS_INIT(&options);
@@ -133,6 +133,11 @@ static run start(const char *name, int64_t batch)
     ATTN_ARGS_INIT(&r.info);
     assert_int_equal(attn_model_get_info(r.model, &r.info), ATTN_OK);
     return r;
+}
+
+static run start(const char *name, int64_t batch)
+{
+    return start_file(name, "safetensors", batch);
 }
 
 static void finish(run *r)
@@ -171,17 +176,16 @@ static void run_encoder(const char *name, run *r, int32_t *ids, uint8_t *keep, a
     check(name, attn_model_forward_encoder(r->session, &args));
 }
 
-static void test_forward(void **state)
+static void check_forward(const char *const *names, size_t n_names, const char *ending)
 {
-    (void)state;
-    for (size_t m = 0; m < N_NAMES; m++) {
+    for (size_t m = 0; m < n_names; m++) {
         array in = need(names[m], "forward_in_input_ids"), mask = load(names[m], "forward_in_attention_mask");
         array types = load(names[m], "forward_in_token_type_ids");
         const array shape = in;
         const int64_t batch = in.shape[0];
         int32_t *ids = as_ids(&in), *type_ids = as_ids(&types);
         uint8_t *keep = as_keep(&mask);
-        run r = start(names[m], batch);
+        run r = start_file(names[m], ending, batch);
         attn_forward_args args;
         ATTN_ARGS_INIT(&args);
         const bool cross = r.info.kind == ATTN_MODEL_ENCODER_DECODER;
@@ -215,6 +219,20 @@ static void test_forward(void **state)
         free(ids), free(type_ids), free(keep), free(logits), free(hidden), free(weights);
         free((void *)(uintptr_t)args.rows);
     }
+}
+
+static void test_forward(void **state)
+{
+    (void)state;
+    check_forward(all_names, N_NAMES, "safetensors");
+}
+
+/* The same checkpoints as GGUF (make_gguf.py). */
+static void test_gguf(void **state)
+{
+    (void)state;
+    const char *const files[] = {"bert", "gpt2", "llama3_rope", "qwen2", "qwen3"};
+    check_forward(files, sizeof files / sizeof *files, "gguf");
 }
 
 /* Images, and rows in the place of tokens. */
@@ -357,20 +375,20 @@ static void test_greedy(void **state)
 {
     (void)state;
     for (size_t m = 0; m < N_NAMES; m++) {
-        array in = load(names[m], "greedy_in_input_ids"), mask = load(names[m], "greedy_in_attention_mask");
+        array in = load(all_names[m], "greedy_in_input_ids"), mask = load(all_names[m], "greedy_in_attention_mask");
         if (!in.data)
             continue;
-        array want = need(names[m], "greedy_out_tokens");
+        array want = need(all_names[m], "greedy_out_tokens");
         const array shape = in;
         const int64_t batch = in.shape[0], new_tokens = want.shape[1];
         int32_t *ids = as_ids(&in), *expected = as_ids(&want);
         uint8_t *keep = as_keep(&mask);
-        run r = start(names[m], batch);
+        run r = start(all_names[m], batch);
         int64_t prompt[8], n_prompt = shape.shape[1];
         int32_t begin[8] = {0}, *got = calloc((size_t)(batch * new_tokens), sizeof *got);
         assert_true(batch <= 8);
         if (r.info.kind == ATTN_MODEL_ENCODER_DECODER) {
-            run_encoder(names[m], &r, ids, keep, shape);
+            run_encoder(all_names[m], &r, ids, keep, shape);
             n_prompt = 1;
         }
         for (int64_t b = 0; b < batch; b++)
@@ -382,16 +400,16 @@ static void test_greedy(void **state)
         args.max_new = args.token_stride = new_tokens;
         args.flags = ATTN_GENERATE_IGNORE_EOS;
         args.tokens = got;
-        check(names[m], attn_generate(r.session, &args));
+        check(all_names[m], attn_generate(r.session, &args));
         for (int64_t i = 0; i < batch * new_tokens; i++)
             if (got[i] != expected[i])
-                fail_msg("%s: sequence %lld token %lld is %d, not %d", names[m], (long long)(i / new_tokens),
+                fail_msg("%s: sequence %lld token %lld is %d, not %d", all_names[m], (long long)(i / new_tokens),
                          (long long)(i % new_tokens), got[i], expected[i]);
         if (r.info.kind == ATTN_MODEL_ENCODER_DECODER) { /* the same with the encoder run by attn_generate */
             memset(got, 0, (size_t)(batch * new_tokens) * sizeof *got);
             args.flags |= ATTN_GENERATE_ENCODE;
             args.prompts = packed_prompts(ids, keep, shape, prompt);
-            check(names[m], attn_generate(r.session, &args));
+            check(all_names[m], attn_generate(r.session, &args));
             assert_memory_equal(got, expected, (size_t)(batch * new_tokens) * sizeof *got);
             free((int32_t *)args.prompts);
         }
@@ -402,7 +420,7 @@ static void test_greedy(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_images),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_gguf), cmocka_unit_test(test_images),
                                        cmocka_unit_test(test_rows_in), cmocka_unit_test(test_padded),
                                        cmocka_unit_test(test_greedy)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -314,17 +314,19 @@ static void meaning(void)
     attn_inspection *found;
     ATTN_ARGS_INIT(&a);
     a.tokens = ids, a.n_tokens = n, a.at = a.layer = a.head = -1;
-    a.n_exact = 6, a.n_sample = 80;
+    a.n_exact = 6, a.n_sample = 120;
     need(attn_inspect(session, &a, &found));
     /* ] */
-    const attn_inspect_edge *heaviest = &found->edges[0];
-    for (int64_t e = 1; e < found->n_edges; e++)
-        if (found->edges[e].weight > heaviest->weight && found->edges[e].key != heaviest->query)
-            heaviest = &found->edges[e];
-    printf("%lld readings screened, %lld cut in the model\n", (long long)found->n_screened, (long long)found->n_edges);
-    printf("the cut one with the largest weight: %.2f; its knockout moves the logit difference by %.2f\n", (double)heaviest->weight,
-           fabs((double)heaviest->knockout.difference));
-    printf("the largest effect among those cut: %.2f, of a weight of %.2f\n", fabs((double)found->edges[0].knockout.difference),
+    int heavy = 0;
+    double least = INFINITY, most = 0;
+    for (int64_t e = 0; e < found->n_edges; e++) {
+        const double moved = fabs((double)found->edges[e].knockout.difference);
+        if (found->edges[e].weight > 0.5f && found->edges[e].key != found->edges[e].query)
+            heavy++, least = fmin(least, moved), most = fmax(most, moved);
+    }
+    printf("%lld readings screened\n", (long long)found->n_screened);
+    printf("knockouts of weights above one half: the logit difference moves by %.2f to %.2f\n", heavy ? least : NAN, most);
+    printf("the largest effect of all that were cut: %.2f, of a weight of %.2f\n", fabs((double)found->edges[0].knockout.difference),
            (double)found->edges[0].weight);
     printf("rank correlation of weight and effect: %.2f over a random sample, %.2f without the first token\n",
            found->sampled.all, found->sampled.without_first);

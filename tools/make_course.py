@@ -99,8 +99,8 @@ class Course:
                 return self.output(words[1])
             if words[0] == "figure":
                 self.draw(words[1], words[2], drawn)
-                title = re.search(r"<title>(.*?)</title>", self.figures[words[1]])
-                return "![%s](%s.svg)" % (title[1] if title else words[1], words[1])
+                title = re.match(r"<svg[^>]*>\s*<title>(.*?)</title>", self.figures[words[1]])
+                return "![%s](%s.svg)" % (title[1] if title else "One head of the small model", words[1])
             return look_up(self.attn, match[1].replace("\n", " "))
         return re.sub(r"\{\{([^}]*)\}\}", one, text)
 

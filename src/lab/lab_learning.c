@@ -213,7 +213,7 @@ void lab_heads(lab *l)
             "or eight of %d, so that all have %d parameters; %lld steps of %d sequences. One place: %.2f, %.2f and %.2f are "
             "named. Eight places: one head names %.2f, two %.2f, eight %.2f. ", PLACES, TOKENS, MOST_READ, WIDTH, WIDTH, WIDTH / 2,
             WIDTH / 8, 4 * WIDTH * WIDTH, (long long)steps, TEXTS, first[1], first[2], first[3], row[1], row[2], row[3]);
-    lab_say(l, "A head gives one weighted mean for all read-outs, and in a mean it is lost which token stood where; several heads "
+    lab_say(l, "A head gives one weighted mean for all read-outs, and in a mean it is partly lost which token stood where; several heads "
             "give several means. That is what \"several patterns at once\" buys, and all: the task was made to need it. Where "
             "one pattern is enough, eight heads are no better. Joined by hand, eight single heads and W_O differ from the layer of "
             "eight heads by %.1g.", apart);

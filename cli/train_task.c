@@ -180,7 +180,7 @@ int train_task(train_settings *s)
     }
     if (code == CLI_OK && finished) {
         code = draw_both(s, folders) ? CLI_OK : CLI_FAILED;
-        printf("to use one: attn generate --model %s \"forty-two thousand and seven\"\n", folders[0]);
+        printf("to use one: attn generate --model %s \"forty-two thousand seven\"\n", folders[0]);
     }
     free(texts);
     free(held_out);

@@ -275,23 +275,10 @@ static inline void fp_leave(fp_state saved)
 }
 #endif
 
-typedef struct task_queue {
-    attn_task_fn fn;
-    void *arg;
-    int64_t n_tasks;
-    _Atomic int64_t next;
-} task_queue;
-
-static void drain_queue(void *user, int64_t worker)
+static void drain_queue(void *queue, int64_t worker)
 {
-    task_queue *queue = user;
     fp_state saved = fp_enter();
-    for (;;) {
-        int64_t task = atomic_fetch_add_explicit(&queue->next, 1, memory_order_relaxed);
-        if (task >= queue->n_tasks)
-            break;
-        queue->fn(queue->arg, task, (int32_t)worker);
-    }
+    attn_task_queue_drain(queue, worker);
     fp_leave(saved);
 }
 
@@ -306,7 +293,7 @@ void attn_ctx_for(attn_ctx *ctx, int64_t n_tasks, int32_t n_workers, attn_task_f
         fp_leave(saved);
         return;
     }
-    task_queue queue = {fn, arg, n_tasks, 0};
+    attn_task_queue queue = {fn, arg, n_tasks, 0};
     ctx->parallel_for(ctx->parallel_for_user, n_workers, drain_queue, &queue);
 }
 

@@ -41,6 +41,17 @@ void attn_pool_wait(int32_t round)
         pause_cpu();
 }
 
+void attn_task_queue_drain(void *user, int64_t worker)
+{
+    attn_task_queue *queue = user;
+    for (;;) {
+        const int64_t task = atomic_fetch_add_explicit(&queue->next, 1, memory_order_relaxed);
+        if (task >= queue->n)
+            return;
+        queue->fn(queue->arg, task, (int32_t)worker);
+    }
+}
+
 static void take_parts(attn_pool *pool)
 {
     for (;;) {

@@ -3,7 +3,6 @@
 #include "core/pool.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 static void *allocate(void *user, size_t bytes, size_t alignment)
@@ -57,33 +56,28 @@ static attn_pool *pool_of(int32_t n_threads)
     return larger;
 }
 
-typedef struct task_queue {
+/* A body that does not ask which worker it runs on. */
+typedef struct nn_call {
     attn_nn_body body;
     void *arg;
-    int64_t n;
-    _Atomic int64_t next;
-} task_queue;
+} nn_call;
 
-static void drain(void *user, int64_t worker)
+static void call(void *user, int64_t task, int32_t worker)
 {
-    task_queue *queue = user;
+    const nn_call *c = user;
     (void)worker;
-    for (;;) {
-        int64_t index = atomic_fetch_add_explicit(&queue->next, 1, memory_order_relaxed);
-        if (index >= queue->n)
-            return;
-        queue->body(queue->arg, index);
-    }
+    c->body(c->arg, task);
 }
 
 void attn_nn_for(int32_t n_threads, int64_t n, attn_nn_body body, void *arg)
 {
     attn_pool *pool = n_threads > 1 && n > 1 ? pool_of(n_threads) : NULL;
-    task_queue queue = {body, arg, n, 0};
+    nn_call c = {body, arg};
+    attn_task_queue queue = {call, &c, n, 0};
     if (pool)
-        attn_pool_run(pool, n < n_threads ? n : n_threads, drain, &queue);
+        attn_pool_run(pool, n < n_threads ? n : n_threads, attn_task_queue_drain, &queue);
     else
-        drain(&queue, 0);
+        attn_task_queue_drain(&queue, 0);
 }
 
 void attn_nn_parallel_for(void *user, int64_t n, attn_nn_body body, void *arg)

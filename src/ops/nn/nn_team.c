@@ -1,24 +1,6 @@
 /* nn_team.c - sharing tasks among the workers of a team. */
 #include "ops/nn/nn_team.h"
-#include <stdatomic.h>
-
-typedef struct team_queue {
-    attn_team_fn fn;
-    void *arg;
-    int64_t n_tasks;
-    _Atomic int64_t next;
-} team_queue;
-
-static void work(void *arg, int64_t worker)
-{
-    team_queue *queue = arg;
-    for (;;) {
-        const int64_t task = atomic_fetch_add_explicit(&queue->next, 1, memory_order_relaxed);
-        if (task >= queue->n_tasks)
-            return;
-        queue->fn(queue->arg, task, (int32_t)worker);
-    }
-}
+#include "core/pool.h"
 
 void attn_team_for(const attn_team *team, int64_t n_tasks, int32_t n_workers, attn_team_fn fn, void *arg)
 {
@@ -29,8 +11,8 @@ void attn_team_for(const attn_team *team, int64_t n_tasks, int32_t n_workers, at
             fn(arg, task, 0);
         return;
     }
-    team_queue queue = {fn, arg, n_tasks, 0};
-    team->parallel_for(team->parallel_for_user, n_workers, work, &queue);
+    attn_task_queue queue = {fn, arg, n_tasks, 0};
+    team->parallel_for(team->parallel_for_user, n_workers, attn_task_queue_drain, &queue);
 }
 
 int32_t attn_team_workers(const attn_team *team, int64_t n_tasks, double operations)

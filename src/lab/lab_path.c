@@ -127,7 +127,7 @@ void lab_path(lab *l)
             "power of it; whether the LSTM is slower than the plain network depends on its forget gate, here %s with the usual "
             "initial weights. That the path has length 1 does not make the gradient constant: an untrained head spreads its weight "
             "over all n positions, and each gets about 1/n of it. Weights are untrained (uniform, width %d, %d seeds); a trained "
-            "head can put its weight where it is needed, and that is not measured here. Where the forget gate starts open the "
+            "head can put its weight where it is needed, as attn lab recall shows. Where the forget gate starts open the "
             "untrained LSTM %s: besides the cell's own path, whose factor is the gate, the gradient runs through the gates, and "
             "the cell's growing sums probably make that path strong (not measured apart).",
             factor[2] > factor[1] ? "it is slower" : "it is not slower", D, seeds,

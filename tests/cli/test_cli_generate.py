@@ -2,6 +2,7 @@
 import functools
 import json
 import math
+import os
 import subprocess
 
 import harness
@@ -90,6 +91,18 @@ def test_score_is_the_sum_of_logprobs(attn):
     assert abs(score["perplexity"] - math.exp(nll / 5)) < 1e-3 * score["perplexity"]
     assert score["scored_bytes"] == len(BRIDGE) - len("The")
     assert abs(score["bits_per_byte"] - nll / math.log(2) / score["scored_bytes"]) < 1e-6
+
+
+def test_score_is_transformers(attn):
+    """The sliding evaluation of Transformers' pages on perplexity, computed there (score.json)."""
+    models.need(models.DECODER)
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "golden", "smollm2", "score.json")) as file:
+        golden = json.load(file)
+    for window in golden["windows"]:
+        options = ["--ctx", str(window["ctx"]), "--stride", str(window["stride"])]
+        score = json.loads(attn("score", "--json", *options, "-", stdin=golden["text"])[0])
+        assert abs(score["nll"] - window["nll"]) < 2e-3, (window, score["nll"])
+        assert score["scored_tokens"] == 124
 
 
 def test_score_windows(attn):

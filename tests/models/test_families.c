@@ -227,7 +227,7 @@ static void test_forward(void **state)
     check_forward(all_names, N_NAMES, "safetensors");
 }
 
-/* The same checkpoints as GGUF (make_gguf.py). */
+/* The same checkpoints as GGUF (write_gguf.py). */
 static void test_gguf(void **state)
 {
     (void)state;

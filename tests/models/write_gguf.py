@@ -1,4 +1,4 @@
-"""make_gguf.py FOLDER: the checkpoints of FOLDER (tests/data/families) of the architectures that GGUF files of others hold, written as
+"""write_gguf.py FOLDER: the checkpoints of FOLDER (tests/data/families) of the architectures that GGUF files of others hold, written as
 GGUF with f32 tensors, so that the expected arrays of the safetensors file serve both. Needs NumPy and safetensors.
 
 What GGUF has otherwise than a checkpoint: shapes innermost first; GPT-2's matrices as [out, in]; Llama's rows of q and k in pairs;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What nanoGPT's recipe reaches in PyTorch on the ids of a run of `attn train`: the yardstick of models/austen.
 
-    python3 bench/nanogpt_recipe.py FOLDER [--layers 5] [--heads 5] [--width 160] [--context 256] [--batch 8] [--steps 1500]
+    python3 bench/nanogpt_recipe.py FOLDER [--layers 5] [--heads 5] [--width 160] [--context 256] [--batch 8] [--steps 500]
                                     [--lr 1e-3] [--state FILE --seconds S]
 
 FOLDER/tokens.bin gives the ids; training and validation ids are those of the run. The recipe (nanoGPT's train.py and its
@@ -89,7 +89,7 @@ def validate(model, ids, a):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder")
-    for name, value in (("layers", 5), ("heads", 5), ("width", 160), ("context", 256), ("batch", 8), ("steps", 1500),
+    for name, value in (("layers", 5), ("heads", 5), ("width", 160), ("context", 256), ("batch", 8), ("steps", 500),
                         ("warmup", 100), ("seed", 1), ("threads", 1)):
         parser.add_argument("--" + name, type=int, default=value)
     parser.add_argument("--lr", type=float, default=1e-3)

@@ -4,8 +4,8 @@
  *            [--rows-only] [--cpu-time]
  *
  * Shapes: S1 to S13 by default; "cliffs" (odd sizes, each held against the next multiple of 16), "million" (one head, 1,000,000 tokens,
- * causal, d 64: a quarter of an hour), "million-end" (its last 8,192 rows alone), or any id that --list prints.
- *
+ * causal, d 64: a quarter of an hour), "million-end" (its last 8,192 rows alone), or any id that --list prints. Or one of your own:
+ * --shape BATCH,HEADS,KV_HEADS,QUERIES,KEYS,DIM,none|causal *
  * Rates count admitted pairs only: 4 * pairs * head_dim operations, 10 for a backward pass; S7 and S8: bytes of keys and values.
  * The limit is the multiply-add peak of one core times the threads (bf16: of the bf16 dot product where the CPU has one), or
  * the read rate of the same arrays; it is measured between the runs of the row. "share" compares the best run with the best
@@ -252,6 +252,19 @@ static void run_shape(const shape *s, const settings *how)
     }
 }
 
+static void run_own(const char *text, const settings *how)
+{
+    long long n[6];
+    char mask[16] = "";
+    if (sscanf(text, "%lld,%lld,%lld,%lld,%lld,%lld,%15s", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], mask) != 7) {
+        fprintf(stderr, "--shape is \"%s\", not BATCH,HEADS,KV_HEADS,QUERIES,KEYS,DIM,none|causal\n", text);
+        exit(2);
+    }
+    shape own = {text, n[0], n[1], n[2], n[3], n[4], n[5], !strcmp(mask, "causal") ? CAUSAL : NONE, 0, F32 | BF16 | F16 | I8,
+                 false, false, NULL, 0};
+    run_shape(&own, how);
+}
+
 static void print_list(void)
 {
     for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
@@ -263,6 +276,7 @@ static void print_list(void)
 
 int main(int argc, char **argv)
 {
+    const char *own = NULL;
     settings how = {usual, NULL, NULL, 0.8, false, false, false, 0};
     for (int n = 1; n < argc; n++) {
         const char *value = n + 1 < argc ? argv[n + 1] : NULL;
@@ -277,6 +291,8 @@ int main(int argc, char **argv)
             return 0;
         } else if (!strcmp(argv[n], "--shapes") && value)
             how.shapes = argv[++n];
+        else if (!strcmp(argv[n], "--shape") && value)
+            own = argv[++n];
         else if (!strcmp(argv[n], "--dtypes") && value)
             how.dtypes = argv[++n];
         else if (!strcmp(argv[n], "--threads") && value)
@@ -293,6 +309,10 @@ int main(int argc, char **argv)
     }
     if (!how.rows_only)
         print_host(&how);
+    if (own) {
+        run_own(own, &how);
+        return 0;
+    }
     for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
         if (listed(how.shapes, shapes[n].id) || (listed(how.shapes, "cliffs") && listed(cliffs, shapes[n].id)))
             run_shape(&shapes[n], &how);

@@ -63,7 +63,10 @@ step_symbols() {
 # ---- The gcc build -------------------------------------------------------------------------------
 step_gcc() { build_and_test release; }
 
-step_readme() { sh tools/check_readme.sh build; }
+step_readme() { # the example of README.md, and docs/performance.md as its kept results make it
+    sh tools/check_readme.sh build || return 1
+    python3 bench/run.py report build/performance.md && diff -u build/performance.md docs/performance.md
+}
 
 unittests() { # unittests PYTHON PATTERN
     local log=$LOGS/$step.unittest status=0 ran failed skipped

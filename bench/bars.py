@@ -25,6 +25,7 @@ WINDOW_OF_S3 = 0.85   # S10's rate over S3's
 LONG_MEMORY_MB = 64 * 1.048576
 I8_OF_PEAK = 0.75     # 8-bit caches: the lower of 85 % of the reads and this share of the multiply-adds
 F16_ERROR = 2e-4      # PyTorch's
+DISTURBED = 1.1       # a share above this says that other work slowed the limit's own loop: no verdict
 
 
 def key(row):
@@ -47,6 +48,8 @@ def judge(row, rows):
         return ("f32's rate", row["rate"] >= same[-1]["rate"] and row["error"] <= F16_ERROR) if same else ("f32's rate", None)
     if share is None:
         return "", None
+    if row["share"] > DISTURBED:
+        return "%.0f %% (limit disturbed)" % (100 * share), None
     if row["dtype"] == "bf16" and row["unit"] == "GFLOP/s" and row["isa"] != "avx512bf16":
         return "%.0f %% of bf16 dot" % (100 * share), None  # this CPU has no bf16 dot product to be held against
     if row["dtype"] == "i8":

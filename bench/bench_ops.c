@@ -5,7 +5,8 @@
  *
  * Shapes: S1 to S13 by default; "cliffs" (odd sizes, each held against the next multiple of 16), "million" (one head, 1,000,000 tokens,
  * causal, d 64: a quarter of an hour), "million-end" (its last 8,192 rows alone), or any id that --list prints. Or one of your own:
- * --shape BATCH,HEADS,KV_HEADS,QUERIES,KEYS,DIM,none|causal *
+ * --shape BATCH,HEADS,KV_HEADS,QUERIES,KEYS,DIM,none|causal
+ *
  * Rates count admitted pairs only: 4 * pairs * head_dim operations, 10 for a backward pass; S7 and S8: bytes of keys and values.
  * The limit is the multiply-add peak of one core times the threads (bf16: of the bf16 dot product where the CPU has one), or
  * the read rate of the same arrays; it is measured between the runs of the row. "share" compares the best run with the best

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 
+import bars
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 BUILD = os.path.join(ROOT, "build")
@@ -31,7 +33,8 @@ def judge(row):
     if row["who"] != "attn":
         return "", None
     if "share" in row:
-        return "%.0f %% of the reads" % (100 * DECODE_SHARE), row["share"] >= DECODE_SHARE if row["threads"] == 2 else None
+        bar = "%.0f %% of the reads" % (100 * DECODE_SHARE)
+        return bar, None if row["threads"] != 2 or row["share"] > bars.DISTURBED else row["share"] >= DECODE_SHARE
     bar = BARS.get(row["row"], (None, None))[0 if row["threads"] == 1 else 1]
     if bar is None:
         return "", None

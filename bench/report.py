@@ -25,6 +25,8 @@ def results():
 
 
 def table(head, rows):
+    if not rows:
+        return "No results are kept: the machine was not quiet enough while this page was made."
     return "\n".join(["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)] + ["| " + " | ".join(r) + " |" for r in rows])
 
 

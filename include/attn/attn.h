@@ -443,8 +443,8 @@ ATTN_API attn_status attn_sdpa_decode_workspace(attn_ctx *ctx, const attn_decode
 /* ---- Looking in, without N x N ----------------------------------------------------------------- *
  *
  * These take the forward call's arguments. value and out may be absent (data NULL). Where lse is given it
- * is read, so that one further pass over the keys is enough; where it is NULL, or so large (above 1024) that
- * its rounding would show in the weights, it is computed first.
+ * is read, so that one further pass over the keys is enough; where it is NULL, or so large (above 1024; f64 2^20)
+ * that its rounding would show in the weights, it is computed first.
  * Weights are those before dropout; excluded pairs have weight 0. A sink takes its share and has no
  * column. With cu_seqlens, queries and keys are counted on the packed axes. They use the context's arena.
  * Errors as attn_sdpa_forward; a row out of range is INVALID_ARGUMENT. */

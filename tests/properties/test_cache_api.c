@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "core/view.h"
 #include "properties/random_problem.h"
 
 enum { B = 2, H = 4, G = 2, D = 8, DV = 6, CAPACITY = 12, NEW = 3 };
@@ -351,13 +352,14 @@ static void *guarded(size_t n, void **base, size_t *length)
 static void no_byte_beyond_the_arrays(void **state)
 {
     (void)state;
-    static const int32_t types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8};
-    for (int type = 0; type < 4; type++)
+    static const int32_t types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8}, fresh_types[] = {ATTN_F32, ATTN_F64, ATTN_BF16};
+    for (int kind = 0; kind < 12; kind++)
         for (int64_t d = 1; d <= 35; d += d < 9 ? 1 : 13)
             for (int64_t n_new = 1; n_new <= 5; n_new += 2) {
-                size_t width = types[type] == ATTN_F32 ? 4 : types[type] == ATTN_I8 ? 1 : 2;
+                int32_t type = types[kind % 4], fresh = fresh_types[kind / 4];
+                size_t width = attn_dtype_size(type), fresh_width = attn_dtype_size(fresh);
                 int64_t capacity = 7;
-                size_t sizes[] = {(size_t)(4 * n_new * d) * 4, (size_t)(2 * n_new * d) * 4, (size_t)(2 * n_new * d) * 4,
+                size_t sizes[] = {(size_t)(4 * n_new * d) * 4, (size_t)(2 * n_new * d) * fresh_width, (size_t)(2 * n_new * d) * fresh_width,
                                   (size_t)(2 * capacity * d) * width, (size_t)(2 * capacity * d) * width, (size_t)(4 * n_new * d) * 4,
                                   (size_t)(4 * n_new) * 4, (size_t)(2 * capacity) * 4, (size_t)(2 * capacity) * 4, 8};
                 void *base[10], *p[10];
@@ -367,10 +369,10 @@ static void no_byte_beyond_the_arrays(void **state)
                 attn_decode_args a;
                 ATTN_ARGS_INIT(&a);
                 a.query = attn_cview_of(p[0], ATTN_F32, 1, 4, n_new, d);
-                a.new_key = attn_cview_of(p[1], ATTN_F32, 1, 2, n_new, d);
-                a.new_value = attn_cview_of(p[2], ATTN_F32, 1, 2, n_new, d);
-                a.cache_key = attn_view_of(p[3], types[type], 1, 2, capacity, d);
-                a.cache_value = attn_view_of(p[4], types[type], 1, 2, capacity, d);
+                a.new_key = attn_cview_of(p[1], fresh, 1, 2, n_new, d);
+                a.new_value = attn_cview_of(p[2], fresh, 1, 2, n_new, d);
+                a.cache_key = attn_view_of(p[3], type, 1, 2, capacity, d);
+                a.cache_value = attn_view_of(p[4], type, 1, 2, capacity, d);
                 a.out = attn_view_of(p[5], ATTN_F32, 1, 4, n_new, d);
                 a.lse = p[6];
                 a.cache_key_scale = attn_view_of(p[7], ATTN_F32, 1, 2, capacity, 1);

@@ -73,23 +73,6 @@ static bool row_sees_a_key(const attn_problem *p, const attn_entry *e, int64_t h
     return false;
 }
 
-/* An lse of less than this is taken as it is: its rounding moves a weight by less than 2^-19 of itself. */
-#define EXACT_LSE 64
-
-static void find_lse(const attn_problem *p, const attn_entry *e, int64_t h, int64_t i, attn_ref_row *row)
-{
-    double max, log_sum, unit = p->lse_dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
-    row->lse = attn_load_element(p->a.lse, p->lse_dtype, row_index(p, e, h, i));
-    row->rest = 0;
-    if (!(fabs(row->lse) >= EXACT_LSE) || isinf(row->lse))
-        return;
-    attn_ref_row_lse_parts(p, e, h, i, &max, &log_sum); /* 32 units: what a forward pass may be off by */
-    if (fabs(max + log_sum - row->lse) <= 32 * unit * fabs(row->lse)) {
-        row->lse = max;
-        row->rest = log_sum;
-    }
-}
-
 attn_ref_row attn_ref_backward_row(const attn_bwd_problem *g, int64_t b, int64_t h, int64_t q)
 {
     const attn_problem *p = &g->forward;
@@ -99,7 +82,7 @@ attn_ref_row attn_ref_backward_row(const attn_bwd_problem *g, int64_t b, int64_t
     int64_t i;
     if (!attn_entry_of_query(p, b, q, &e, &i))
         return row;
-    find_lse(p, &e, h, i, &row);
+    row.lse = attn_load_element(p->a.lse, p->lse_dtype, row_index(p, &e, h, i));
     if (row.lse == -INFINITY)
         return row;
     if (row_sees_a_key(p, &e, h, i))

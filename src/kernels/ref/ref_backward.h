@@ -22,7 +22,7 @@
 
 /* What is known of a row before any pair is looked at. Functions below read an array of these, [batch, n_heads, seq_q]. */
 typedef struct attn_ref_row {
-    double lse;   /* forward's, or the largest score (below); -inf: the row sees nothing, or is padding */
+    double lse;   /* forward's, or the row's largest score; -inf: the row sees nothing, or is padding */
     double rest;  /* a weight is exp(score - lse - rest): 0, or what the log-sum-exp is above the largest score */
     double delta; /* D_i - d_lse_i; D_i is 0 where no key is seen */
 } attn_ref_row;
@@ -34,12 +34,7 @@ typedef struct attn_ref_pair {
     double d_dot;   /* dA */
 } attn_ref_pair;
 
-/* Row q of head h in batch entry b.
- *
- * An lse is rounded: at |lse| = 2.8e6 in f32 by up to 1/8, which would scale the row's weights by as much as 13 %; at -3e38 (a
- * row whose biases are all -FLT_MAX) it holds nothing of the number of keys. Where it is large the row's own log-sum-exp is
- * computed, in two parts, and used if it rounds to about the lse given. (It need not: rows merged from several key sets carry
- * the lse of all of them.) */
+/* Row q of head h in batch entry b, its lse as given. */
 attn_ref_row attn_ref_backward_row(const attn_bwd_problem *g, int64_t b, int64_t h, int64_t q);
 
 /* Pair (i, j) of head h in entry e, where attn_row_range admits it. False when a mask excludes it; its key and value are

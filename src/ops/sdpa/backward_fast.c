@@ -1,5 +1,6 @@
 /* backward_fast.c - plans and runs the fast backward pass: pack, key blocks, finish (kernels/sdpa/bwd_fast.h). */
 #include "ops/sdpa/backward_paths.h"
+#include "kernels/sdpa/wide.h"
 #include "core/view.h"
 
 #define ROWS_PER_TASK 64 /* of packing and finishing */
@@ -45,6 +46,9 @@ static attn_bwd_plan make_plan(const attn_ctx *ctx, const attn_bwd_problem *g)
     plan.bias_shared = plan.bias_in_tile && ((g->bias_sums[0] && p->batch > 1) || (g->bias_sums[1] && p->n_heads > 1));
     plan.relative_columns = g->a.d_relative ? a->mask.rel_left + a->mask.rel_right + 1 : 0;
     plan.scratch_bytes = (size_t)round_up(attn_bwd_scratch_floats(&plan) * (int64_t)sizeof(float), 4096);
+    size_t lse_bytes = (size_t)round_up(attn_wide_scratch(p) * (int64_t)sizeof(double), 4096); /* for attn_backward_own_lse */
+    if (plan.scratch_bytes < lse_bytes)
+        plan.scratch_bytes = lse_bytes;
     return plan;
 }
 
@@ -172,6 +176,8 @@ void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
     memset((void *)plan.bias_turn, 0, (size_t)plan.key_blocks * sizeof *plan.bias_turn);
     memset((void *)plan.relative_turn, 0, (size_t)p->n_heads * sizeof *plan.relative_turn);
     run(ctx, heads * job.n_chunks, row_work, pack_task, &job);
+    attn_backward_own_lse(ctx, g, plan.rows, plan.special, (double *)(void *)plan.scratch,
+                          (int64_t)(plan.scratch_bytes / sizeof(double)));
     if (plan.relative_columns && !g->accumulate)
         for (int64_t h = 0; h < (p->a.mask.relative_stride ? p->n_heads : 1); h++)
             memset(g->a.d_relative + h * p->a.mask.relative_stride, 0, (size_t)plan.relative_columns * sizeof(float));

@@ -19,6 +19,14 @@ bool attn_backward_is_small(const attn_bwd_problem *g);
 attn_status attn_backward_fast_bytes(attn_ctx *ctx, const attn_bwd_problem *g, size_t *bytes);
 void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory);
 
+/* The log-sum-exp of rows where the one given is so large that its rounding shows, in two parts (attn_ref_row): at |lse| = 2.8e6 an
+ * f32 is off by up to 1/8, 13 % of every weight of the row; at -3e38 (biases that are all -FLT_MAX) it holds nothing of the number
+ * of keys. Kept where it rounds to about the lse given. (It need not: rows merged from several key sets carry the lse of all of
+ * them.) marked: [rows] nonzero where it may be done; NULL: everywhere. scratch: scratch_count doubles per worker, at least
+ * attn_wide_scratch. */
+void attn_backward_own_lse(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, const uint8_t *marked, double *scratch,
+                           int64_t scratch_count);
+
 /* The gradients of things added to scores, by the plain path's passes: d_sinks and, where asked, d_bias and d_relative. */
 void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias, bool relative);
 

@@ -10,6 +10,7 @@ typedef struct plain_job {
     attn_ref_row *rows;   /* batch * n_heads * seq_q */
     double *scratch;      /* scratch_count doubles per worker */
     int64_t scratch_count;
+    const uint8_t *marked; /* [rows] which rows may take their own lse; NULL: all */
     int64_t n_blocks;     /* of ATTN_WIDE_ROWS rows, of ATTN_WIDE_KEYS keys, or of ATTN_REF_BIAS_BLOCK keys */
 } plain_job;
 
@@ -49,6 +50,45 @@ static void rows_task(void *arg, int64_t task, int32_t worker)
     (void)worker;
     for (int64_t q = 0; q < p->seq_q; q++)
         job->rows[task * p->seq_q + q] = attn_ref_backward_row(job->g, task / p->n_heads, task % p->n_heads, q);
+}
+
+/* An lse of less than this is taken as it is: its rounding moves a weight by less than 2^-17 (f64: 2^-32) of itself. */
+static double exact_lse(const attn_problem *p)
+{
+    return p->lse_dtype == ATTN_F64 ? 0x1p20 : 64;
+}
+
+static bool takes_own_lse(const plain_job *job, int64_t row)
+{
+    double lse = fabs(job->rows[row].lse);
+    return (!job->marked || job->marked[row]) && lse >= exact_lse(&job->g->forward) && lse < INFINITY;
+}
+
+static void own_lse_task(void *arg, int64_t task, int32_t worker)
+{
+    const plain_job *job = arg;
+    const attn_problem *p = &job->g->forward;
+    double lse[ATTN_WIDE_ROWS], rest[ATTN_WIDE_ROWS], unit = p->lse_dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+    int64_t at[ATTN_WIDE_ROWS];
+    attn_wide_rows rows;
+    bool any = false;
+    if (!rows_of(job, task, &rows))
+        return;
+    for (int64_t r = 0; r < rows.count; r++) {
+        int64_t row = rows.begin + r, h = rows.head + row % rows.stack;
+        at[r] = (rows.entry.batch * p->n_heads + h) * p->seq_q + rows.entry.q_begin + row / rows.stack;
+        any |= takes_own_lse(job, at[r]);
+    }
+    if (!any)
+        return;
+    job->kernels->row_lse(p, &rows, lse, rest, scratch_of(job, worker));
+    for (int64_t r = 0; r < rows.count; r++) {
+        double given = job->rows[at[r]].lse; /* 32 units: what a forward pass may be off by */
+        if (takes_own_lse(job, at[r]) && fabs(lse[r] + rest[r] - given) <= 32 * unit * fabs(given)) {
+            job->rows[at[r]].lse = lse[r];
+            job->rows[at[r]].rest = rest[r];
+        }
+    }
 }
 
 static void exact_rows_task(void *arg, int64_t task, int32_t worker)
@@ -128,10 +168,24 @@ static void run(attn_ctx *ctx, int64_t n_tasks, double work, attn_task_fn fn, pl
     attn_ctx_for(ctx, n_tasks, attn_ctx_workers(ctx, n_tasks, work), fn, job);
 }
 
+void attn_backward_own_lse(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, const uint8_t *marked, double *scratch,
+                           int64_t scratch_count)
+{
+    const attn_problem *p = &g->forward;
+    plain_job job = {g, attn_wide_kernels_at(ctx->isa), rows, scratch, scratch_count, marked, 0};
+    int64_t n = p->batch * p->n_heads * p->seq_q, row = 0;
+    while (row < n && !takes_own_lse(&job, row))
+        row++;
+    if (row == n)
+        return;
+    job.n_blocks = block_count(p->seq_q * p->group, ATTN_WIDE_ROWS);
+    run(ctx, p->n_entries * p->n_kv_heads * job.n_blocks, pair_work(p), own_lse_task, &job);
+}
+
 void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias, bool relative)
 {
     const attn_problem *p = &g->forward;
-    plain_job job = {g, NULL, rows, NULL, 0, 0};
+    plain_job job = {g, NULL, rows, NULL, 0, NULL, 0};
     if (bias) {
         const int64_t *shape = g->a.d_bias.shape;
         job.n_blocks = block_count(shape[3], ATTN_REF_BIAS_BLOCK);
@@ -175,14 +229,16 @@ void attn_backward_plain(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
     const attn_problem *p = &g->forward;
     int64_t n_rows = p->batch * p->n_heads, heads = p->n_entries * p->n_kv_heads, queries, keys;
     plain_job job = {g, attn_wide_kernels_at(ctx->isa), memory, (double *)(void *)((char *)memory + rows_bytes(p)),
-                     attn_wide_scratch(p), 0};
+                     attn_wide_scratch(p), NULL, 0};
     longest_entry(p, &queries, &keys);
     int64_t row_blocks = block_count(queries * p->group, ATTN_WIDE_ROWS);
     job.n_blocks = row_blocks;
-    if (attn_backward_is_small(g))
+    if (attn_backward_is_small(g)) {
         run(ctx, heads * row_blocks, pair_work(p), exact_rows_task, &job);
-    else
+    } else {
         run(ctx, n_rows, (double)n_rows * (double)p->seq_q * (double)p->value_dim, rows_task, &job);
+        attn_backward_own_lse(ctx, g, job.rows, NULL, job.scratch, job.scratch_count);
+    }
     if (p->packed || p->a.mask.q_len || p->a.mask.kv_len)
         run(ctx, n_rows, (double)n_rows * (double)(p->seq_q + p->seq_kv), padding_task, &job);
     if (g->a.d_query.data)

@@ -57,8 +57,12 @@ static bool look_rows(const attn_problem *p, int64_t b, int64_t h, int64_t q, in
     return true;
 }
 
-/* Rows whose |lse| is above this compute their own: the rounding of the one given, |lse| 2^-24 of every weight, would show. */
-#define EXACT_LSE 1024
+/* Rows whose |lse| is above this compute their own: the rounding of the one given, |lse| 2^-24 (f64: 2^-53) of every weight, would
+ * show. */
+static double exact_lse(const attn_problem *p)
+{
+    return p->lse_dtype == ATTN_F64 ? 0x1p20 : 1024;
+}
 
 /* lse and rest (attn_ref_row) of the rows, the first of which is query q of the whole axis: as given where that is exact enough,
  * or where it is not the rows' own (rows merged from several key sets carry the lse of all of them). */
@@ -71,13 +75,13 @@ static void find_lse(const look_job *job, const attn_wide_rows *rows, int64_t q,
     for (int64_t r = 0; r < rows->count && p->a.lse; r++) {
         given[r] = lse[r] = attn_load_element(p->a.lse, p->lse_dtype, first + r);
         rest[r] = 0;
-        exact &= !(fabs(given[r]) > EXACT_LSE) || isinf(given[r]);
+        exact &= !(fabs(given[r]) > exact_lse(p)) || isinf(given[r]);
     }
     if (exact)
         return;
     job->kernels->row_lse(p, rows, lse, rest, scratch);
     for (int64_t r = 0; r < rows->count && p->a.lse; r++)
-        if (!(fabs(given[r]) > EXACT_LSE) || !(fabs(lse[r] + rest[r] - given[r]) <= 32 * unit * fabs(given[r]))) {
+        if (!(fabs(given[r]) > exact_lse(p)) || !(fabs(lse[r] + rest[r] - given[r]) <= 32 * unit * fabs(given[r]))) {
             lse[r] = given[r];
             rest[r] = 0;
         }

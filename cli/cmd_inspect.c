@@ -191,6 +191,28 @@ static int draw(state *s)
     return code;
 }
 
+/* What the decoder reads: the model's start token, then --target (the text itself where there is none). */
+static bool read_target(state *s)
+{
+    const char *text = s->o.target ? s->o.target : s->text;
+    const int32_t start = attn_model_special(s->m.model, ATTN_TOKEN_DECODER_START);
+    if (!cli_tokenize("inspect", &s->m, text, s->o.target ? strlen(text) : s->text_bytes, ATTN_TEXT_NO_SPECIAL, &s->target,
+                      &s->n_target))
+        return false;
+    if (start < 0)
+        return true;
+    int32_t *longer = realloc(s->target, (size_t)(s->n_target + 1) * sizeof *longer);
+    if (!longer) {
+        cli_error("inspect", "out of memory");
+        return false;
+    }
+    memmove(longer + 1, longer, (size_t)s->n_target * sizeof *longer);
+    longer[0] = start;
+    s->target = longer;
+    s->n_target++;
+    return true;
+}
+
 static int look(state *s)
 {
     const options *o = &s->o;
@@ -202,8 +224,7 @@ static int look(state *s)
         return CLI_FAILED;
     if (o->pair && !cli_tokenize("inspect", &s->m, o->pair, strlen(o->pair), 0, &s->pair, &s->n_pair))
         return CLI_FAILED;
-    if (two && !cli_tokenize("inspect", &s->m, o->target ? o->target : s->text, o->target ? strlen(o->target) : s->text_bytes,
-                             0, &s->target, &s->n_target))
+    if (two && !read_target(s))
         return CLI_FAILED;
     if (s->n == 0 || (o->pair && s->n_pair != s->n)) {
         if (s->n == 0)
@@ -383,7 +404,7 @@ const cli_command cli_inspect = {
     "  --window N        layers cut together (a fifth of them)\n"
     "  --pair TEXT       a paired prompt of as many tokens: values and heads are patched from it\n"
     "  --heads           also replace every whole head: mean, resample, zero (and the pair's)\n"
-    "  --target TEXT     what the decoder of an encoder-decoder reads\n"
+    "  --target TEXT     what the decoder of an encoder-decoder reads behind its start token\n"
     "  --no-measures     weights only\n"
     "\n"
     "example: attn inspect \"The bridge was closed because it\" -o page.html\n",

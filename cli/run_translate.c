@@ -133,7 +133,7 @@ static void show_readings(const cli_term *term, const run_state *s, const transl
     if (shown < s->n)
         printf("  (%lld of %lld source tokens fit this terminal; --json has all)\n", (long long)shown, (long long)s->n);
     puts("\n  A weight is how much of a token's value one head, in one layer, adds in here. It is no cause, no\n"
-         "  explanation. --layer and --head show others; attn inspect cuts single readings.");
+         "  explanation. --layer and --head show others; attn inspect --target shows all of them on a page.");
 }
 
 /* ---- For programs ---- */

@@ -348,6 +348,7 @@ enum {
     OPT_IGNORE_END,
     OPT_REPLACE,
     OPT_ACT_I8,
+    OPT_ACT_BF16,
     OPT_JSON
 };
 
@@ -364,6 +365,8 @@ static bool take_option(generate_options *o, int option, const char *value)
         good = cli_parse_weights("generate", value, &o->weights);
     else if (option == OPT_ACT_I8)
         o->weights |= CLI_ACT_I8;
+    else if (option == OPT_ACT_BF16)
+        o->weights |= CLI_ACT_BF16;
     else if (option == OPT_LINES)
         o->lines = value;
     else if (option == OPT_STOP && (o->n_stops == MOST_STOPS || !*value)) {
@@ -394,6 +397,7 @@ static int parse(int argc, char **argv, generate_options *o)
                                             {"threads", required_argument, NULL, OPT_THREADS},
                                             {"weights", required_argument, NULL, OPT_WEIGHTS},
                                             {"act-int8", no_argument, NULL, OPT_ACT_I8},
+                                            {"act-bf16", no_argument, NULL, OPT_ACT_BF16},
                                             {"lines", required_argument, NULL, OPT_LINES},
                                             {"stop", required_argument, NULL, OPT_STOP},
                                             {"ctx", required_argument, NULL, OPT_CTX},

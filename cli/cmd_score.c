@@ -130,11 +130,12 @@ static int settle(const cli_model *m, score_options *o)
 
 static int parse(int argc, char **argv, score_options *o)
 {
-    enum { OPT_MODEL = 256, OPT_THREADS, OPT_WEIGHTS, OPT_ACT_I8, OPT_CTX, OPT_STRIDE, OPT_KV, OPT_REPLACE, OPT_JSON };
+    enum { OPT_MODEL = 256, OPT_THREADS, OPT_WEIGHTS, OPT_ACT_I8, OPT_ACT_BF16, OPT_CTX, OPT_STRIDE, OPT_KV, OPT_REPLACE, OPT_JSON };
     static const struct option options[] = {{"model", required_argument, NULL, OPT_MODEL},
                                             {"threads", required_argument, NULL, OPT_THREADS},
                                             {"weights", required_argument, NULL, OPT_WEIGHTS},
                                             {"act-int8", no_argument, NULL, OPT_ACT_I8},
+                                            {"act-bf16", no_argument, NULL, OPT_ACT_BF16},
                                             {"ctx", required_argument, NULL, OPT_CTX},
                                             {"stride", required_argument, NULL, OPT_STRIDE},
                                             {"kv-type", required_argument, NULL, OPT_KV},
@@ -155,6 +156,8 @@ static int parse(int argc, char **argv, score_options *o)
             good = cli_parse_weights("score", optarg, &o->weights);
         else if (option == OPT_ACT_I8)
             o->weights |= CLI_ACT_I8;
+        else if (option == OPT_ACT_BF16)
+            o->weights |= CLI_ACT_BF16;
         else if (option == OPT_CTX)
             good = cli_parse_int("score", "--ctx", optarg, 2, 1 << 30, &o->context);
         else if (option == OPT_STRIDE)

@@ -22,6 +22,9 @@ int embedder_take_option(const char *command, embedder_options *o, int option, c
     case EMBED_OPT_ACT_I8:
         o->weights |= CLI_ACT_I8;
         break;
+    case EMBED_OPT_ACT_BF16:
+        o->weights |= CLI_ACT_BF16;
+        break;
     case EMBED_OPT_TRUNCATE:
         good = cli_parse_int(command, "--truncate", value, 1, 1 << 30, &o->truncate);
         break;

@@ -26,6 +26,7 @@ enum {
     EMBED_OPT_THREADS,
     EMBED_OPT_WEIGHTS,
     EMBED_OPT_ACT_I8,
+    EMBED_OPT_ACT_BF16,
     EMBED_OPT_TRUNCATE,
     EMBED_OPT_POOL,
     EMBED_OPT_RAW,
@@ -37,6 +38,7 @@ enum {
         {"threads", required_argument, NULL, EMBED_OPT_THREADS},                                   \
         {"weights", required_argument, NULL, EMBED_OPT_WEIGHTS},                                   \
         {"act-int8", no_argument, NULL, EMBED_OPT_ACT_I8},                                         \
+        {"act-bf16", no_argument, NULL, EMBED_OPT_ACT_BF16},                                       \
         {"truncate", required_argument, NULL, EMBED_OPT_TRUNCATE},                                 \
         {"pooling", required_argument, NULL, EMBED_OPT_POOL},                                      \
         {"no-normalize", no_argument, NULL, EMBED_OPT_RAW},                                        \

@@ -120,7 +120,7 @@ bool cli_parse_weights(const char *command, const char *text, int32_t *weights)
                                         [ATTN_WEIGHTS_I8] = "int8"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(text, names[i]) == 0) {
-            *weights = (*weights & CLI_ACT_I8) | (int32_t)i;
+            *weights = (*weights & (CLI_ACT_I8 | CLI_ACT_BF16)) | (int32_t)i;
             return true;
         }
     cli_error(command, "--weights is '%s'; it must be stored, f32, bf16 or int8", text);
@@ -141,8 +141,9 @@ int cli_model_load(const char *command, const char *name, const char *default_na
     progress = cli_progress_start("loading the model", NULL);
     ATTN_ARGS_INIT(&options);
     options.n_threads = n_threads;
-    options.weights = weights & ~CLI_ACT_I8;
-    options.flags = weights & CLI_ACT_I8 ? ATTN_LOAD_ACT_I8 : 0;
+    options.weights = weights & ~(CLI_ACT_I8 | CLI_ACT_BF16);
+    options.flags = (weights & CLI_ACT_I8 ? (uint32_t)ATTN_LOAD_ACT_I8 : 0) |
+                    (weights & CLI_ACT_BF16 ? (uint32_t)ATTN_LOAD_ACT_BF16 : 0);
     options.progress = cli_progress_step;
     options.progress_user = &progress;
     status = attn_model_load(m->path, &options, &m->model);

@@ -29,6 +29,8 @@ int cli_model_load(const char *command, const char *name, const char *default_na
 
 /** Added to ATTN_WEIGHTS_*: linear layers take activations of 8 bits (--act-int8). */
 #define CLI_ACT_I8 0x100
+/** The same in bf16 (--act-bf16). */
+#define CLI_ACT_BF16 0x200
 
 /** --weights: f32, bf16, int8 or stored; false after a message. */
 bool cli_parse_weights(const char *command, const char *text, int32_t *weights);
@@ -36,7 +38,8 @@ bool cli_parse_weights(const char *command, const char *text, int32_t *weights);
 /** The line about it in a help page. */
 #define CLI_WEIGHTS_HELP                                                                           \
     "  --weights TYPE     how matrices are held: stored (default: as in the file), f32, bf16, int8\n"  \
-    "  --act-int8         activations of linear layers in 8 bits: faster, a little less exact\n"
+    "  --act-int8         activations of linear layers in 8 bits: faster, a little less exact\n"                 \
+    "  --act-bf16         weights and activations of linear layers in bf16, where the CPU multiplies them\n"
 
 /** Makes m->session. Returns an exit code. */
 int cli_model_session(const char *command, cli_model *m, const attn_session_options *options);

@@ -52,7 +52,12 @@ enum { /* attn_model_options.flags */
      * they are; those in 8-bit blocks too (Q6_K: rounded to blocks of 32); f32 and 16-bit ones become 8-bit with one scale per 32
      * inputs of an output. Activations are rounded for each token, with one scale per 32 inputs (largest / 127).
      * options.weights must be 0 or ATTN_WEIGHTS_I8. attn_inspect does not take such a model */
-    ATTN_LOAD_ACT_I8 = 2
+    ATTN_LOAD_ACT_I8 = 2,
+    /* Where the CPU multiplies pairs of bf16 numbers (AVX512-BF16): f32 and 16-bit weights of linear layers are held as bf16, and
+     * activations are rounded to bf16 before them, sums in f32. Elsewhere as ATTN_WEIGHTS_BF16, with f32 activations.
+     * options.weights must be 0 or ATTN_WEIGHTS_BF16; not together with ATTN_LOAD_ACT_I8. attn_inspect does not take such a
+     * model */
+    ATTN_LOAD_ACT_BF16 = 4
 };
 
 typedef struct attn_model_options {

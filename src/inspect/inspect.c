@@ -45,8 +45,8 @@ static attn_status check(attn_session *session, const attn_inspect_args *args, a
     ATTN_MODEL_REQUIRE(two == (a->target != NULL) && (!two || (a->n_target >= 1 && a->n_target <= INT32_MAX)),
                        "target is %s, n_target %lld: the %s family %s", a->target ? "given" : "NULL",
                        (long long)a->n_target, d->family, two ? "needs it" : "has no encoder beside its decoder");
-    if (run->model->act_i8)
-        return attn_model_fail(ATTN_ERR_UNSUPPORTED, "the model was loaded for 8-bit activations");
+    if (run->model->short_acts)
+        return attn_model_fail(ATTN_ERR_UNSUPPORTED, "the model was loaded for activations of 8 bits or of bf16");
     ATTN_MODEL_REQUIRE(!a->pair || d->kind == ATTN_MODEL_DECODER, "pair is given, but the model is no decoder");
     ATTN_MODEL_REQUIRE((a->flags & ~(uint32_t)(ATTN_INSPECT_NO_MEASURES | ATTN_INSPECT_HEADS)) == 0, "flags is %u",
                        a->flags);

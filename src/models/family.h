@@ -89,7 +89,7 @@ attn_status attn_family_complete(const attn_model_source *source, const attn_fam
 /* Loads all weights. Errors name the tensor. */
 typedef struct attn_load_options {
     int32_t weights; /* ATTN_WEIGHTS_* */
-    int32_t act_i8;  /* for 8-bit activations */
+    int32_t act_i8, act_bf16; /* for activations of 8 bits, of bf16 */
     int32_t n_threads;
     attn_progress progress;
     void *progress_user;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "io/dequant.h"
 #include "core/context.h"
+#include "core/cpu.h"
 #include "io/io_error.h"
 #include "models/family.h"
 #include "models/linear_blocks.h"
@@ -98,6 +99,15 @@ static attn_linear_format choose_format(const loader *l, const piece *p)
 {
     if (l->options->act_i8)
         return dot_format(l, p);
+    if (l->options->act_bf16) {
+        const bool pairs = attn_cpu_has_isa(ATTN_ISA_AVX512BF16);
+        const attn_linear_format stored =
+            p->tensor.ggml_type < 0 ? (attn_linear_format){.format = ATTN_PANEL_F32}
+                                    : attn_linear_format_of((uint32_t)p->tensor.ggml_type, p->n_in);
+        if (l->options->weights == ATTN_WEIGHTS_AS_STORED && stored.format >= ATTN_PANEL_I8)
+            return stored;
+        return (attn_linear_format){.format = pairs ? ATTN_PANEL_P16 : ATTN_PANEL_BF16};
+    }
     switch (l->options->weights) {
     case ATTN_WEIGHTS_F32:
         return (attn_linear_format){.format = ATTN_PANEL_F32};

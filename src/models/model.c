@@ -163,7 +163,9 @@ static attn_status load(attn_model *model, const char *path, const attn_model_op
     const attn_family *family;
     attn_load_options load_options = {.weights = options->weights, .progress = options->progress,
                                       .progress_user = options->progress_user};
-    model->act_i8 = load_options.act_i8 = options->flags & ATTN_LOAD_ACT_I8 ? 1 : 0;
+    load_options.act_i8 = options->flags & ATTN_LOAD_ACT_I8 ? 1 : 0;
+    load_options.act_bf16 = options->flags & ATTN_LOAD_ACT_BF16 ? 1 : 0;
+    model->short_acts = load_options.act_i8 || load_options.act_bf16;
     ATTN_TRY(default_threads(options->n_threads, &load_options.n_threads));
     ATTN_TRY(attn_source_open(path, &model->source, error, ATTN_MODEL_ERROR_BYTES));
     ATTN_TRY(describe(model, &family, error, ATTN_MODEL_ERROR_BYTES));
@@ -192,7 +194,12 @@ attn_status attn_model_load(const char *path, const attn_model_options *options,
     ATTN_MODEL_REQUIRE(!(given.flags & ATTN_LOAD_ACT_I8) || given.weights == ATTN_WEIGHTS_AS_STORED ||
                            given.weights == ATTN_WEIGHTS_I8,
                        "options.weights is %d; 8-bit activations go with stored or 8-bit weights", given.weights);
-    if (given.flags & ~(uint32_t)(ATTN_LOAD_NO_TOKENIZER | ATTN_LOAD_ACT_I8))
+    ATTN_MODEL_REQUIRE(!(given.flags & ATTN_LOAD_ACT_BF16) || given.weights == ATTN_WEIGHTS_AS_STORED ||
+                           given.weights == ATTN_WEIGHTS_BF16,
+                       "options.weights is %d; bf16 activations go with stored or bf16 weights", given.weights);
+    ATTN_MODEL_REQUIRE(!(given.flags & ATTN_LOAD_ACT_BF16) || !(given.flags & ATTN_LOAD_ACT_I8),
+                       "options.flags is 0x%x: activations of 8 bits and of bf16", given.flags);
+    if (given.flags & ~(uint32_t)(ATTN_LOAD_NO_TOKENIZER | ATTN_LOAD_ACT_I8 | ATTN_LOAD_ACT_BF16))
         return attn_model_fail(ATTN_ERR_UNSUPPORTED, "options.flags is 0x%x", given.flags);
     attn_model *loaded = calloc(1, sizeof *loaded);
     if (!loaded)

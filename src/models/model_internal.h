@@ -15,7 +15,7 @@ struct attn_model {
     attn_weights w;
     attn_tokenizer *tokenizer; /* NULL: none */
     int32_t n_threads;         /* as given: 0 is the default */
-    int32_t act_i8;            /* linear layers take 8-bit activations */
+    bool short_acts;           /* linear layers may take activations of 8 bits or of bf16 */
     char name[128];
     char mix[160];             /* dtypes of the file */
     int64_t n_parameters, weight_bytes;

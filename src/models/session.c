@@ -23,6 +23,7 @@ static attn_status create_context(attn_session *s, const attn_session_options *o
         return attn_model_fail(status, "%s", attn_ctx_error(NULL));
     s->n_threads = attn_ctx_threads(s->ctx);
     s->worker.n_threads = s->n_threads;
+    s->worker.pair = attn_pair_kernels_for(attn_isa_from_name(attn_ctx_isa(s->ctx)));
     s->worker.dot = attn_dot_kernels_for(attn_isa_from_name(attn_ctx_isa(s->ctx)));
     s->worker.kernels = attn_nn_kernels_for(attn_isa_from_name(attn_ctx_isa(s->ctx)));
     return ATTN_OK;

@@ -117,6 +117,8 @@ def test_golden_texts(attn):
                 assert all(abs(a - b) <= 2e-5 + 1e-4 * abs(b) for a, b in zip(found["embedding"], row)), found["text"]
     for found, row in zip(embed(attn, texts, "--act-int8"), wanted):  # a text of at most one letter has little to average
         assert sum(a * b for a, b in zip(found["embedding"], row)) > (0.999 if len(found["text"]) > 1 else 0.998), found["text"][:40]
+    for found, row in zip(embed(attn, texts, "--act-bf16"), wanted):
+        assert sum(a * b for a, b in zip(found["embedding"], row)) > 0.9999, found["text"][:40]
     assert "options.weights" in attn("embed", "--act-int8", "--weights", "f32", stdin="a\n", code=1)[1]
     assert "--weights" in attn("embed", "--weights", "q9", code=2)[1]
 

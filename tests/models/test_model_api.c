@@ -400,6 +400,17 @@ static void test_load_options(void **state)
     attn_model_destroy(model);
     options.weights = ATTN_WEIGHTS_BF16;
     assert_int_equal(attn_model_load(path, &options, &model), ATTN_ERR_INVALID_ARGUMENT);
+    options.flags = ATTN_LOAD_ACT_BF16;
+    assert_int_equal(attn_model_load(path, &options, &model), ATTN_OK);
+    session = session_of(model, 1);
+    args = args_of(ids, 3, got);
+    run(session, &args);
+    for (int i = 0; i < 3 * VOCAB; i++)
+        assert_true(fabs((double)(got[i] - want[i])) <= 0.1);
+    attn_session_destroy(session);
+    attn_model_destroy(model);
+    options.weights = ATTN_WEIGHTS_I8;
+    assert_int_equal(attn_model_load(path, &options, &model), ATTN_ERR_INVALID_ARGUMENT);
     options.weights = ATTN_WEIGHTS_AS_STORED;
     options.flags = 0;
     options.progress = cancel;

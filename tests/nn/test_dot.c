@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "core/cpu.h"
+#include "core/half.h"
 #include "ops/nn/linear.h"
 #include "ops/nn/linear_panels.h"
 
@@ -78,7 +79,8 @@ typedef struct problem {
 
 static void run(const problem *p, int32_t isa, int32_t threads, int64_t rows)
 {
-    const attn_worker worker = {attn_nn_kernels_for(isa), attn_dot_kernels_for(isa), threads, p->scratch};
+    const attn_worker worker = {attn_nn_kernels_for(isa), attn_dot_kernels_for(isa), attn_pair_kernels_for(isa), threads,
+                                p->scratch};
     const attn_linear_job job = {.linear = &p->linear, .x = p->x, .ldx = p->linear.w.n_in, .y = p->y, .ldy = p->ldy};
     attn_linear_run(&worker, &job, 1, rows);
 }
@@ -163,6 +165,45 @@ static void test_levels(void **state)
         }
 }
 
+/* bf16 pairs at every level that has kernels for them, against sums in double. */
+static void test_pairs(void **state)
+{
+    (void)state;
+    const int32_t isas[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX512BF16};
+    const int64_t shapes[][2] = {{32, 16}, {64, 40}, {13, 7}, {301, 75}}, counts[] = {1, 2, 11, 12, 13, MAX_ROWS};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        const int64_t n_in = shapes[s][0], n_out = shapes[s][1];
+        problem p = start((attn_linear_format){.format = ATTN_PANEL_P16}, n_in, n_out);
+        float *row = malloc((size_t)n_in * sizeof *row), *first = malloc((size_t)(MAX_ROWS * p.ldy) * sizeof *first);
+        for (size_t l = 0; l < sizeof isas / sizeof *isas; l++) {
+            if (!attn_cpu_has_isa(isas[l]))
+                continue;
+            run(&p, isas[l], 1, MAX_ROWS);
+            memcpy(first, p.y, (size_t)(MAX_ROWS * p.ldy) * sizeof *first);
+            for (int64_t n = 0; n < n_out; n++) {
+                attn_linear_row(&p.linear, n, row);
+                for (int64_t m = 0; m < MAX_ROWS; m++) {
+                    double sum = 0, size = 0;
+                    for (int64_t k = 0; k < n_in; k++) {
+                        const double term = (double)attn_bf16_to_f32(attn_f32_to_bf16(p.x[m * n_in + k])) * (double)row[k];
+                        sum += term, size += fabs(term);
+                    }
+                    if (!(fabs((double)first[m * p.ldy + n] - sum) <= (double)n_in * 0x1p-23 * size))
+                        fail_msg("pairs %s: y[%lld][%lld] is %.9g, not %.9g", attn_isa_name(isas[l]), (long long)m, (long long)n,
+                                 (double)first[m * p.ldy + n], sum);
+                }
+            }
+            for (size_t r = 0; r < sizeof counts / sizeof *counts; r++) {
+                run(&p, isas[l], 3, counts[r]);
+                for (int64_t m = 0; m < counts[r]; m++)
+                    assert_memory_equal(p.y + m * p.ldy, first + m * p.ldy, (size_t)n_out * sizeof *first);
+            }
+        }
+        free(row), free(first);
+        finish(&p);
+    }
+}
+
 static void test_not_finite(void **state)
 {
     (void)state;
@@ -187,6 +228,7 @@ static void test_not_finite(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels), cmocka_unit_test(test_not_finite)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels), cmocka_unit_test(test_pairs),
+                                       cmocka_unit_test(test_not_finite)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

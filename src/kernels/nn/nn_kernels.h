@@ -27,6 +27,7 @@ enum {
     ATTN_PANEL_F16 = 2,  /* [n_in][16] f16 */
     ATTN_PANEL_I8 = 3,   /* [n_in][16] int8; w = q * scale (+ min) */
     ATTN_PANEL_U4 = 4,   /* per 32 inputs [4][16] u32: nibble j of word g belongs to input 4 j + g; w = q * scale + min */
+    ATTN_PANEL_P16 = 6,  /* [n_in / 2][16][2] bf16, a zero behind an odd row. For bf16 activations alone (nn_pair.h) */
     ATTN_PANEL_D8 = 5    /* [n_in / 4][16][4] int8, n_in filled up to 32, in the order of nn_dot.h; w as in I8. For 8-bit
                             activations alone */
 };
@@ -54,6 +55,8 @@ static inline int64_t attn_panel_bytes(int32_t format, int64_t n_in)
         return n_in * ATTN_PANEL * 2;
     case ATTN_PANEL_I8:
         return n_in * ATTN_PANEL;
+    case ATTN_PANEL_P16:
+        return (n_in + 1) / 2 * 2 * ATTN_PANEL * 2;
     case ATTN_PANEL_D8:
         return (n_in + 31) / 32 * 32 * ATTN_PANEL;
     default:

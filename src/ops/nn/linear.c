@@ -26,7 +26,7 @@ attn_status attn_linear_create(attn_linear *linear, attn_linear_format format, i
     if (format.format == ATTN_PANEL_U4 && n_in % ATTN_PANEL_BLOCK)
         return ATTN_ERR_INVALID_ARGUMENT;
     attn_panels *w = &linear->w;
-    const bool quantised = format.format >= ATTN_PANEL_I8;
+    const bool quantised = format.format >= ATTN_PANEL_I8 && format.format <= ATTN_PANEL_D8;
     w->format = format.format;
     w->scale_block = quantised ? format.scale_block : 0;
     if (format.format == ATTN_PANEL_D8 && !format.scale_block)
@@ -69,7 +69,7 @@ typedef struct run_plan {
     int32_t n_jobs;
     int64_t rows, group; /* panels of one task */
     int64_t first_task[ATTN_LINEAR_MAX_JOBS + 1];
-    /* 8-bit activations: those that each job takes, -1: f32 ones */
+    /* 8- and 16-bit activations: those that each job takes, -1: f32 ones */
     int32_t which[ATTN_LINEAR_MAX_JOBS], n_dots;
     attn_dot_rows dots[MAX_DOTS];
     const attn_linear_job *dot_jobs[MAX_DOTS];
@@ -90,7 +90,7 @@ static void finish_rows(const run_plan *plan, const attn_linear_job *job, int64_
     }
 }
 
-/* ---- 8-bit activations ---- */
+/* ---- 8- and 16-bit activations ---- */
 
 size_t attn_linear_scratch(int64_t rows, int64_t n_in)
 {
@@ -113,18 +113,18 @@ static void plan_dots(run_plan *plan)
         const attn_linear_job *job = &plan->jobs[j];
         const attn_panels *w = &job->linear->w;
         plan->which[j] = -1;
-        if (w->format != ATTN_PANEL_D8 && !(w->format == ATTN_PANEL_U4 && job->linear->act_i8))
+        if (w->format != ATTN_PANEL_D8 && w->format != ATTN_PANEL_P16 && !(w->format == ATTN_PANEL_U4 && job->linear->act_i8))
             continue;
         for (int32_t i = 0; i < plan->n_dots; i++)
             if (plan->dot_jobs[i]->x == job->x && plan->dot_jobs[i]->ldx == job->ldx &&
-                plan->dots[i].n_in == padded(w->n_in) && plan->dots[i].group == w->scale_block)
+                plan->dots[i].n_in == padded(w->n_in) && plan->dots[i].group == w->scale_block) /* bf16: 0 */
                 plan->which[j] = i;
         if (plan->which[j] >= 0)
             continue;
         attn_dot_rows *d = &plan->dots[plan->n_dots];
         d->n_in = padded(w->n_in);
         d->group = w->scale_block;
-        d->n_groups = (d->n_in + d->group - 1) / d->group;
+        d->n_groups = d->group ? (d->n_in + d->group - 1) / d->group : 0;
         d->wide = carve(&at, (size_t)(plan->rows * d->n_in) * sizeof *d->wide);
         d->q = carve(&at, (size_t)(plan->rows * d->n_in));
         d->scale = carve(&at, (size_t)(plan->rows * d->n_groups) * sizeof *d->scale);
@@ -140,8 +140,21 @@ static void quantise_task(void *arg, int64_t task)
     for (int64_t m = task * QUANTISE_ROWS; m < plan->rows && m < (task + 1) * QUANTISE_ROWS; m++)
         for (int32_t i = 0; i < plan->n_dots; i++) {
             const attn_linear_job *job = plan->dot_jobs[i];
-            plan->worker->dot->quantise(job->x + m * job->ldx, job->linear->w.n_in, &plan->dots[i], m);
+            if (job->linear->w.format == ATTN_PANEL_P16)
+                plan->worker->pair->round(job->x + m * job->ldx, job->linear->w.n_in,
+                                          (uint16_t *)plan->dots[i].wide + m * plan->dots[i].n_in);
+            else
+                plan->worker->dot->quantise(job->x + m * job->ldx, job->linear->w.n_in, &plan->dots[i], m);
         }
+}
+
+static void run_panels(const run_plan *plan, const attn_panels *w, int64_t panel, int64_t n, const attn_dot_rows *x, int64_t row,
+                       int64_t rows, float *y, int64_t ldy)
+{
+    if (w->format == ATTN_PANEL_P16)
+        plan->worker->pair->panels(w, panel, n, (const uint16_t *)x->wide + row * x->n_in, x->n_in, rows, y, ldy);
+    else
+        plan->worker->dot->panel(w, panel, x, row, rows, y, ldy);
 }
 
 static void dot_panels(const run_plan *plan, const attn_linear_job *job, const attn_dot_rows *x, int64_t row, int64_t rows,
@@ -149,14 +162,15 @@ static void dot_panels(const run_plan *plan, const attn_linear_job *job, const a
 {
     const attn_panels *w = &job->linear->w;
     float last[ROW_CHUNK * ATTN_PANEL]; /* the panel that is filled up with zeros */
-    for (int64_t p = panel; p < panel + count; p++) {
+    for (int64_t p = panel, n; p < panel + count; p += n) {
         const int64_t left = w->n_out - p * ATTN_PANEL;
         float *y = job->y + row * job->ldy + p * ATTN_PANEL;
+        n = w->format == ATTN_PANEL_P16 && left >= 2 * ATTN_PANEL && p + 1 < panel + count ? 2 : 1;
         if (left >= ATTN_PANEL) {
-            plan->worker->dot->panel(w, p, x, row, rows, y, job->ldy);
+            run_panels(plan, w, p, n, x, row, rows, y, job->ldy);
             continue;
         }
-        plan->worker->dot->panel(w, p, x, row, rows, last, ATTN_PANEL);
+        run_panels(plan, w, p, 1, x, row, rows, last, ATTN_PANEL);
         for (int64_t m = 0; m < rows; m++)
             memcpy(y + m * job->ldy, last + m * ATTN_PANEL, (size_t)left * sizeof *y);
     }

@@ -10,6 +10,7 @@
 #include "attn/attn.h"
 #include "kernels/nn/nn_dot.h"
 #include "kernels/nn/nn_kernels.h"
+#include "kernels/nn/nn_pair.h"
 
 #define ATTN_LINEAR_MAX_JOBS 4
 
@@ -20,11 +21,12 @@ typedef struct attn_linear {
     int32_t act_i8; /* 1: U4 is multiplied with 8-bit activations (D8 always is) */
 } attn_linear;
 
-/* What computes: kernels of an ISA level, a number of threads, and memory for 8-bit activations (attn_linear_scratch bytes for
+/* What computes: kernels of an ISA level, a number of threads, and memory for 8- and 16-bit activations (attn_linear_scratch bytes for
  * the rows and the largest n_in of a run; NULL where no matrix takes them). One run at a time. */
 typedef struct attn_worker {
     const attn_nn_kernels *kernels;
     const attn_dot_kernels *dot;
+    const attn_pair_kernels *pair;
     int32_t n_threads;
     void *scratch;
 } attn_worker;

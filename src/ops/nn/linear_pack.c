@@ -78,6 +78,13 @@ static void put_row(attn_panels *w, int64_t panel, int64_t lane, const float *ro
         for (int64_t k = 0; k < w->n_in; k++)
             ((uint16_t *)w->values)[base + k * ATTN_PANEL] = attn_f32_to_f16(row[k]);
         break;
+    case ATTN_PANEL_P16: {
+        const int64_t n = attn_pair_inputs(w->n_in);
+        uint16_t *to = (uint16_t *)w->values + panel * n * ATTN_PANEL + 2 * lane;
+        for (int64_t k = 0; k < n; k++)
+            to[k / 2 * 2 * ATTN_PANEL + k % 2] = k < w->n_in ? attn_f32_to_bf16(row[k]) : 0;
+        break;
+    }
     case ATTN_PANEL_I8:
     case ATTN_PANEL_D8:
         put_row_i8(w, panel, lane, row);
@@ -113,6 +120,9 @@ void attn_linear_row(const attn_linear *linear, int64_t row, float *out)
     for (int64_t k = 0; k < w->n_in; k++) {
         if (w->format == ATTN_PANEL_F32) {
             out[k] = ((const float *)w->values)[base + k * ATTN_PANEL];
+        } else if (w->format == ATTN_PANEL_P16) {
+            const int64_t at = panel * attn_pair_inputs(w->n_in) * ATTN_PANEL + k / 2 * 2 * ATTN_PANEL + 2 * lane + k % 2;
+            out[k] = attn_bf16_to_f32(((const uint16_t *)w->values)[at]);
         } else if (w->format == ATTN_PANEL_BF16) {
             out[k] = attn_bf16_to_f32(((const uint16_t *)w->values)[base + k * ATTN_PANEL]);
         } else if (w->format == ATTN_PANEL_F16) {

@@ -1,0 +1,90 @@
+/* nn_pair_avx512bf16.c - bf16 pairs with vdpbf16ps: 12 rows by two panels, 24 accumulators of 32 registers. */
+#include "kernels/nn/nn_pair.h"
+#include "kernels/simd/simd_levels.h"
+
+#if ATTN_HAVE_AVX512BF16
+#define ISA avx512bf16
+#define ATTN_TARGET ATTN_TARGET_AVX512BF16
+#include "kernels/simd/target_begin.h"
+
+#define PAIR_MR 12
+
+static void round_row(const float *x, int64_t n, uint16_t *out)
+{
+    for (int64_t k = 0; k < n; k += 16) {
+        const int64_t left = n - k;
+        const __mmask16 mask = left < 16 ? (__mmask16)((1u << left) - 1) : (__mmask16)0xffff;
+        const __mmask16 even = left < 16 && left % 2 ? (__mmask16)(mask << 1 | 1) : mask; /* the zero behind an odd row */
+        const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x + k));
+        _mm256_mask_storeu_epi16(out + k, even, rounded);
+    }
+}
+
+ATTN_INLINE __m512bh pair_of(const uint16_t *x)
+{
+    int32_t two;
+    memcpy(&two, x, sizeof two);
+    return (__m512bh)_mm512_set1_epi32(two);
+}
+
+ATTN_INLINE void pair_tile(int mr, int n_panels, int64_t n_in, const uint16_t *w, const uint16_t *x, int64_t ldx, float *y,
+                           int64_t ldy)
+{
+    __m512 acc[PAIR_MR][2];
+    for (int m = 0; m < mr; m++)
+        acc[m][0] = acc[m][1] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < n_in; k += 2) {
+        const __m512bh w0 = (__m512bh)_mm512_loadu_si512(w + k * ATTN_PANEL);
+        const __m512bh w1 = n_panels > 1 ? (__m512bh)_mm512_loadu_si512(w + (n_in + k) * ATTN_PANEL) : w0;
+        for (int m = 0; m < mr; m++) {
+            const __m512bh s = pair_of(x + m * ldx + k);
+            acc[m][0] = _mm512_dpbf16_ps(acc[m][0], s, w0);
+            if (n_panels > 1)
+                acc[m][1] = _mm512_dpbf16_ps(acc[m][1], s, w1);
+        }
+    }
+    for (int m = 0; m < mr; m++) {
+        _mm512_storeu_ps(y + m * ldy, acc[m][0]);
+        if (n_panels > 1)
+            _mm512_storeu_ps(y + m * ldy + ATTN_PANEL, acc[m][1]);
+    }
+}
+
+static void panels(const attn_panels *w, int64_t panel, int64_t n_panels, const uint16_t *x, int64_t ldx, int64_t rows, float *y,
+                   int64_t ldy)
+{
+    const int64_t n_in = attn_pair_inputs(w->n_in);
+    const uint16_t *values = (const uint16_t *)w->values + panel * n_in * ATTN_PANEL;
+#define PAIR_CASE(mr)                                                                                                  \
+    case mr:                                                                                                           \
+        if (n_panels > 1)                                                                                              \
+            pair_tile(mr, 2, n_in, values, x, ldx, y, ldy);                                                            \
+        else                                                                                                           \
+            pair_tile(mr, 1, n_in, values, x, ldx, y, ldy);                                                            \
+        break;
+    for (; rows > 0; rows -= PAIR_MR, x += PAIR_MR * ldx, y += PAIR_MR * ldy) {
+        switch (rows < PAIR_MR ? rows : PAIR_MR) {
+            PAIR_CASE(1)
+            PAIR_CASE(2)
+            PAIR_CASE(3)
+            PAIR_CASE(4)
+            PAIR_CASE(5)
+            PAIR_CASE(6)
+            PAIR_CASE(7)
+            PAIR_CASE(8)
+            PAIR_CASE(9)
+            PAIR_CASE(10)
+            PAIR_CASE(11)
+            PAIR_CASE(12)
+        default:
+            break;
+        }
+    }
+#undef PAIR_CASE
+}
+
+const attn_pair_kernels attn_pair_kernels_avx512bf16 = {.isa = "avx512bf16", .round = round_row, .panels = panels};
+#include "kernels/simd/target_end.h"
+#else
+typedef int attn_nn_pair_avx512bf16_is_empty; /* a source file needs a declaration */
+#endif

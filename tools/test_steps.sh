@@ -63,9 +63,9 @@ step_symbols() {
 # ---- The gcc build -------------------------------------------------------------------------------
 step_gcc() { build_and_test release; }
 
-step_readme() { # the example of README.md, and docs/performance.md as its kept results make it
+step_readme() { # the example of README.md; and that every table of docs/performance.md can be made from the kept results
     sh tools/check_readme.sh build || return 1
-    python3 bench/run.py report build/performance.md && diff -u build/performance.md docs/performance.md
+    python3 bench/run.py report build/performance.md && ! grep -n '^@.*@$' build/performance.md
 }
 
 unittests() { # unittests PYTHON PATTERN

@@ -2,10 +2,13 @@
 """PyTorch before and after attn.install(): the operator on S1 to S13, and whole models, with 1 and 2 threads.
 
     PYTHONPATH=python python3 bench/python.py [--threads 1,2] [--only S1,S13,gpt2-1024] [--seconds 1.0] [--json]
+    PYTHONPATH=python python3 bench/python.py --keep rows.jsonl --markdown        # the tables of docs/python.md
 
 Needs torch; transformers for the models. Each row is run in a process of its own, before and after alternating in it, and
-shows the median time of a run. Models have random weights from their published configurations: times do not depend on
-them. The last column says what was gained; rows where linear layers dominate gain little, and are shown all the same.
+shows the median time of a run; a run longer than 5 seconds is timed once, the first. Models have random weights from their
+published configurations: times do not depend on them. The last columns say what was gained, and the largest resident memory of
+the process during a run; rows where linear layers dominate gain little, and are shown all the same. --keep FILE takes rows that
+are in FILE from there, and adds those measured now: the whole table can be measured in pieces; --seconds 0 measures nothing.
 """
 import argparse
 import json
@@ -28,6 +31,7 @@ SHAPES = {
     "S11": (4, 12, 12, 1024, 1024, 64, "causal", (F32,)), "S12": (1, 16, 16, 1024, 1024, 64, "bias", (F32,)),
     "S13": (1, 4, 4, 16, 16, 32, "causal", (F32,))}
 WINDOW = 1024
+LONG_RUN = 5.0  # seconds; what a first run does once (packing, first touch) is no part of so long a time that shows
 MODELS = ("minilm", "gpt2-1024", "gpt2-4096", "nanogpt-step", "smollm2-8192", "vit-577")
 
 
@@ -39,27 +43,25 @@ def operator_run(name, dtype):
     torch.manual_seed(0)
     make = lambda h, n: torch.randn(batch, n, h, dim).to(getattr(torch, dtype)).transpose(1, 2)  # noqa: E731
     q, k, v = make(heads, n_queries), make(kv_heads, n_keys), make(kv_heads, n_keys)
-    rules = {"enable_gqa": heads != kv_heads}
-    if rule == "causal":
-        rules["is_causal"] = True
-    elif rule == "lengths":
+    mask, causal, grouped = None, rule == "causal", heads != kv_heads
+    if rule == "lengths":
         lengths = torch.randint(16, n_keys + 1, (batch, 1))
-        rules["attn_mask"] = (torch.arange(n_keys)[None] < lengths)[:, None, None, :]
+        mask = (torch.arange(n_keys)[None] < lengths)[:, None, None, :]
     elif rule == "window":
         i, j = torch.arange(n_queries)[:, None], torch.arange(n_keys)[None]
-        rules["attn_mask"] = (j <= i) & (j > i - WINDOW)
+        mask = (j <= i) & (j > i - WINDOW)
     elif rule == "bias":
-        rules["attn_mask"] = torch.randn(1, heads, n_queries, n_keys)
+        mask = torch.randn(1, heads, n_queries, n_keys)
     if name != "S11":
         def run():
             with torch.no_grad():
-                functional.scaled_dot_product_attention(q, k, v, **rules)
+                functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
         return run
     leaves = [t.detach().requires_grad_(True) for t in (q, k, v)]
     d_out = torch.randn(batch, heads, n_queries, dim)
 
     def step():
-        torch.autograd.grad(functional.scaled_dot_product_attention(*leaves, **rules), leaves, d_out)
+        torch.autograd.grad(functional.scaled_dot_product_attention(*leaves, is_causal=True), leaves, d_out)
     return step
 
 
@@ -128,7 +130,7 @@ def nanogpt_step():
 
 
 def vit():
-    """4 pictures of 384 x 384, ViT-base with patches of 16: 577 tokens."""
+    """A picture of 384 x 384, ViT-base with patches of 16: 577 tokens."""
     import torch
     import transformers
     torch.manual_seed(0)
@@ -168,11 +170,15 @@ def peak_bytes(reset=False):
 
 def alternate(before, after, seconds):
     """Median seconds of both, run in turns after one warm-up each, and their peaks of memory."""
-    times, peaks, started = ([], []), [], time.perf_counter()
+    times, peaks, once, started = ([], []), [], [], time.perf_counter()
     for run in (before, after):
         peak_bytes(reset=True)
+        begun = time.perf_counter()
         run()
+        once.append(time.perf_counter() - begun)
         peaks.append(peak_bytes())
+    if max(once) > LONG_RUN:
+        return once, peaks, 1
     once = []
     for run in (before, after):
         begun = time.perf_counter()
@@ -220,7 +226,61 @@ def measure(name, dtype, threads, seconds):
 
 
 def spelled(seconds):
-    return "%8.1f us" % (seconds * 1e6) if seconds < 1e-3 else "%8.2f ms" % (seconds * 1e3) if seconds < 1 else "%8.2f s " % seconds
+    return "%.1f us" % (seconds * 1e6) if seconds < 1e-3 else "%.2f ms" % (seconds * 1e3) if seconds < 1 else "%.2f s" % seconds
+
+
+def cells(row):
+    """A row as it is shown."""
+    return (row["name"], row["dtype"], str(row["threads"]), spelled(row["before_s"]), spelled(row["after_s"]),
+            "%.2fx" % row["ratio"], "%d MB" % (row["before_peak_bytes"] / 1e6), "%d MB" % (row["after_peak_bytes"] / 1e6))
+
+
+HEADINGS = ("row", "type", "threads", "PyTorch", "attn", "ratio", "memory", "with attn")
+
+
+def plain(row_cells):
+    return "%-13s %-9s %7s %11s %11s %8s %9s %9s" % row_cells
+
+
+def markdown(row_cells):
+    return "| %s |" % " | ".join(row_cells)
+
+
+def summary(rows):
+    """What the operator's rows say together; None where there are none."""
+    ratios = {r["name"] + " " + r["dtype"] + " at %d" % r["threads"]: r["ratio"] for r in rows if r["name"] in SHAPES}
+    if not ratios:
+        return None
+    least = min(ratios, key=ratios.get)
+    return "%d rows of the operator: %.2fx by geometric mean; the slowest is %s with %.2fx" % (
+        len(ratios), statistics.geometric_mean(ratios.values()), least, ratios[least])
+
+
+def machine():
+    """What the table was measured on."""
+    import torch
+
+    import attn
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        cpu = next((line.split(":")[1].strip() for line in file if "model name" in line), "unknown CPU")
+    return "%s (%d logical CPUs); Python %s, PyTorch %s, libattn %s (%s)" % (
+        cpu, os.cpu_count(), platform.python_version(), torch.__version__, attn.__version__, attn.default_context().isa)
+
+
+def one_row(name, dtype, threads, seconds):
+    """A row measured in a process of its own, or a line that says why there is none."""
+    command = [sys.executable, os.path.abspath(__file__), "--row", name, dtype, str(threads), "--seconds", str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = (done.stderr if done.returncode else done.stdout).strip().split("\n")
+    return (None, lines[-1]) if done.returncode else (json.loads(lines[-1]), None)
+
+
+def kept_rows(path):
+    """{(name, dtype, threads): row} of the file that --keep names."""
+    if path is None or not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        return {(r["name"], r["dtype"], r["threads"]): r for r in map(json.loads, file)}
 
 
 def main():
@@ -228,7 +288,10 @@ def main():
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keep", metavar="FILE")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true")
+    shown.add_argument("--markdown", action="store_true")
     parser.add_argument("--row", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row:
@@ -238,31 +301,26 @@ def main():
     unknown = [n for n in chosen if n not in SHAPES and n not in MODELS]
     if unknown:
         parser.error("unknown: %s; there are %s" % (", ".join(unknown), ", ".join([*SHAPES, *MODELS])))
-    import torch
-
-    import attn
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if "model name" in line), "?")
+    line = markdown if options.markdown else plain
     if not options.json:
-        print("%s; Python %s, PyTorch %s, libattn %s (%s)" % (cpu, platform.python_version(), torch.__version__,
-                                                             attn.__version__, attn.default_context().isa))
-        print("%-14s %-9s %7s  %11s %11s  %6s   peak memory" % ("row", "type", "threads", "before", "after", "ratio"))
-    found = []
-    for name in chosen:
-        for dtype in SHAPES[name][-1] if name in SHAPES else (F32,):
-            for threads in map(int, options.threads.split(",")):
-                command = [sys.executable, os.path.abspath(__file__), "--row", name, dtype, str(threads), "--seconds", str(options.seconds)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    print("%-14s %-9s %7d  failed: %s" % (name, dtype, threads, done.stderr.strip().split("\n")[-1]))
-                    continue
-                row = json.loads(done.stdout.strip().split("\n")[-1])
-                found.append(row)
-                print(json.dumps(row) if options.json else "%-14s %-9s %7d  %s %s  %5.2fx   %d -> %d MB" % (
-                    name, dtype, threads, spelled(row["before_s"]), spelled(row["after_s"]), row["ratio"],
-                    row["before_peak_bytes"] / 1e6, row["after_peak_bytes"] / 1e6), flush=True)
-    ratios = [r["ratio"] for r in found if r["name"] in SHAPES]
-    if ratios and not options.json:
-        print("operator rows: %.2fx by geometric mean, the slowest row %.2fx" % (statistics.geometric_mean(ratios), min(ratios)))
+        print(machine() + "\n")
+        print(line(HEADINGS) + ("\n" + markdown(["---"] * 2 + ["---:"] * 6) if options.markdown else ""))
+    kept, found = kept_rows(options.keep), []
+    wanted = [(n, d, int(t)) for n in chosen for d in (SHAPES[n][-1] if n in SHAPES else (F32,)) for t in options.threads.split(",")]
+    for key in wanted:
+        if key not in kept and options.seconds == 0:
+            continue
+        row, failure = (kept[key], None) if key in kept else one_row(*key, options.seconds)
+        if failure:
+            print("%s %s, %d threads, failed: %s" % (*key, failure), file=sys.stderr)
+            continue
+        found.append(row)
+        if options.keep and key not in kept:
+            with open(options.keep, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        print(json.dumps(row) if options.json else line(cells(row)), flush=True)
+    if summary(found) and not options.json:
+        print("\n" + summary(found))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,10 @@
 NumPy, PyTorch, JAX and DLPack arrays go in and come out without copies; float32, float64, float16, bfloat16.
 `python -m attn info` says what is in use.
 """
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
 from .cache import KVCache, decode
 from .context import Context, default_context, set_default
 from .errors import (AttnError, Cancelled, FileError, FormatError, InvalidArgument, ModelLibraryMissing, OutOfMemory,
@@ -18,19 +22,19 @@ from .operator import (Call, Gradients, attention, attention_backward, key_mass,
 from .rotary import rope
 
 
-def install(dispatcher=False):
+def install(dispatcher: bool = False) -> None:
     """torch.nn.functional.scaled_dot_product_attention on CPU tensors through libattn (see attn.torch_hooks)."""
     from . import torch_hooks
     torch_hooks.install(dispatcher)
 
 
-def uninstall():
+def uninstall() -> None:
     """Undoes install()."""
     from . import torch_hooks
     torch_hooks.uninstall()
 
 
-def installed(dispatcher=False):
+def installed(dispatcher: bool = False) -> AbstractContextManager[None]:
     """install() for a with block."""
     from . import torch_hooks
     return torch_hooks.installed(dispatcher)

@@ -1,10 +1,13 @@
 """python -m attn info [--json]: version, instruction set, threads, and a self-test of the library in use.
 python -m attn run SCRIPT [ARGUMENTS]: runs a PyTorch script after attn.install(); the script stays as it is."""
+from __future__ import annotations
+
 import argparse
 import json
 import os
 import runpy
 import sys
+from typing import Any, Dict, List
 
 import numpy as np
 
@@ -12,7 +15,7 @@ import attn
 from attn import library, model_library
 
 
-def self_test():
+def self_test() -> Dict[str, float]:
     """One small problem on every level of this machine against the formula in float64; the largest error of each level."""
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, 2, 9, 16)).astype(np.float32) for _ in range(3))
@@ -31,15 +34,15 @@ def self_test():
     return errors
 
 
-def model_library_state():
+def model_library_state() -> str:
     """Where libattn_model is; why attn.Model cannot be used otherwise."""
     try:
-        return model_library.load()._name
+        return str(model_library.load()._name)
     except attn.ModelLibraryMissing as error:
         return "none (%s)" % error
 
 
-def run_script(arguments):
+def run_script(arguments: List[str]) -> int:
     """Runs a Python script as `python script.py ...` would, with PyTorch's attention served by libattn."""
     script, sys.argv = arguments[0], arguments
     sys.path[0] = os.path.dirname(os.path.abspath(script))
@@ -48,12 +51,13 @@ def run_script(arguments):
     return 0
 
 
-def info(as_json):
+def info(as_json: bool) -> int:
+    """Prints what is in use; 0 where the self-test passed."""
     context = attn.default_context()
     errors = self_test()
     passed = all(error < 1e-5 for error in errors.values())
-    found = {"version": attn.__version__, "library": library.PATH, "isa": context.isa, "threads": context.threads, "model_library": model_library_state(),
-             "self_test": "passed" if passed else "FAILED", "largest_error": errors}
+    found: Dict[str, Any] = {"version": attn.__version__, "library": library.PATH, "isa": context.isa, "threads": context.threads,
+                             "model_library": model_library_state(), "self_test": "passed" if passed else "FAILED", "largest_error": errors}
     if as_json:
         print(json.dumps(found))
     else:
@@ -62,7 +66,7 @@ def info(as_json):
     return 0 if passed else 1
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m attn", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)

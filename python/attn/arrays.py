@@ -2,9 +2,12 @@
 
 Nothing is copied. bfloat16 is ml_dtypes.bfloat16, torch.bfloat16 or, in NumPy alone, uint16 holding the bits.
 """
+from __future__ import annotations
+
 import ctypes
 import struct
 import sys
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -23,6 +26,8 @@ _DLPACK_CODES = {(2, 32): library.F32, (2, 64): library.F64, (4, 16): library.BF
                  (0, 8): library.I8, (6, 8): library.BOOL, (1, 8): library.BOOL}
 
 
+ArrayLike = Any  # NumPy, PyTorch (CPU), JAX, anything with DLPack or the buffer protocol
+Numpy = np.ndarray[Any, Any]
 _VIEW = struct.Struct("=Qii8q")  # library.View: data, dtype, reserved, shape, stride
 
 
@@ -31,19 +36,20 @@ class Array:
 
     __slots__ = ("data", "code", "shape", "strides", "writable", "owner", "kind", "dtype")
 
-    def __init__(self, data, code, shape, strides, writable, owner, kind, dtype=None):
+    def __init__(self, data: Optional[int], code: int, shape: Tuple[int, ...], strides: Tuple[int, ...], writable: bool,
+                 owner: Any, kind: str, dtype: Any = None) -> None:
         self.data, self.code, self.shape, self.strides = data, code, shape, strides
         self.writable, self.owner, self.kind, self.dtype = writable, owner, kind, dtype
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         return len(self.shape)
 
     @property
-    def base_dtype(self):
+    def base_dtype(self) -> int:
         return library.F64 if self.code == library.F64 else library.F32
 
-    def padded(self, ndim=4):
+    def padded(self, ndim: int = 4) -> Array:
         """The same array with leading axes of extent 1."""
         missing = ndim - len(self.shape)
         if missing == 0:
@@ -53,7 +59,7 @@ class Array:
         return Array(self.data, self.code, (1,) * missing + self.shape, (0,) * missing + self.strides, self.writable,
                      self.owner, self.kind, self.dtype)
 
-    def broadcast(self, shape):
+    def broadcast(self, shape: Sequence[int]) -> Array:
         """The same data seen with a larger shape: an axis of extent 1 repeats with stride 0."""
         array = self.padded(len(shape))
         strides = []
@@ -63,17 +69,17 @@ class Array:
             strides.append(stride if have == want else 0)
         return Array(array.data, array.code, tuple(shape), tuple(strides), False, array.owner, array.kind, array.dtype)
 
-    def fill(self, view):
+    def fill(self, view: library.View) -> None:
         """Writes this array (4 axes) into a ctypes View."""
         _VIEW.pack_into(view, 0, self.data or 0, self.code, 0, *self.shape, *self.strides)
 
 
-def _bfloat16():
+def _bfloat16() -> Any:
     module = sys.modules.get("ml_dtypes")
     return np.dtype(module.bfloat16) if module else None
 
 
-def _numpy_code(dtype, name):
+def _numpy_code(dtype: Any, name: str) -> int:
     code = _NUMPY_CODES.get(dtype)
     if code is None:
         if dtype.name == "bfloat16":
@@ -83,7 +89,7 @@ def _numpy_code(dtype, name):
     return code
 
 
-def _header_offset():
+def _header_offset() -> Optional[int]:
     """Where a NumPy array object keeps its data pointer, or None where that cannot be confirmed.
 
     The pointer is the first field behind the object's header (PyArrayObject_fields.data, part of NumPy's C ABI). Reading
@@ -91,7 +97,8 @@ def _header_offset():
     if sys.implementation.name != "cpython":
         return None
     offset = object.__basicsize__
-    for probe in (np.zeros(3, np.float32), np.zeros((4, 5), np.float64)[1:, 2:], np.zeros((2, 2), np.int8).T):
+    probes: Tuple[Numpy, ...] = (np.zeros(3, np.float32), np.zeros((4, 5), np.float64)[1:, 2:], np.zeros((2, 2), np.int8).T)
+    for probe in probes:
         if ctypes.c_void_p.from_address(id(probe) + offset).value != probe.ctypes.data:
             return None
     return offset
@@ -101,14 +108,20 @@ _OFFSET = _header_offset()
 _pointer_at = ctypes.c_void_p.from_address
 
 
-def address(array):
-    """The address of a NumPy array's first element."""
-    if _OFFSET is None:
-        return array.ctypes.data
-    return _pointer_at(id(array) + _OFFSET).value
+def _address_by_header(array: Numpy) -> int:
+    return _pointer_at(id(array) + _OFFSET).value  # type: ignore[return-value, operator]
 
 
-def from_numpy(array, name="array"):
+def _address_by_ctypes(array: Numpy) -> int:
+    return array.ctypes.data
+
+
+# The address of a NumPy array's first element.
+address = _address_by_ctypes if _OFFSET is None else _address_by_header
+
+
+def from_numpy(array: Numpy, name: str = "array") -> Array:
+    """An Array over a NumPy array."""
     code = _numpy_code(array.dtype, name)
     size = _ITEM_SIZES[code]
     strides = array.strides
@@ -120,7 +133,7 @@ def from_numpy(array, name="array"):
                  "numpy", array.dtype)
 
 
-def _from_torch(tensor, name):
+def _from_torch(tensor: Any, name: str) -> Array:
     if tensor.device.type != "cpu":
         raise Unsupported("%s is on %s; only CPU tensors are served" % (name, tensor.device))
     if tensor.layout != sys.modules["torch"].strided:
@@ -144,7 +157,7 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.POINTER(_DLTensor), ctypes.py_object
     ("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
-def _from_dlpack(source, name):
+def _from_dlpack(source: Any, name: str) -> Array:
     device = source.__dlpack_device__()
     if device[0] != 1:
         raise Unsupported("%s is on DLPack device %s; only the CPU is served" % (name, tuple(device)))
@@ -163,15 +176,17 @@ def _from_dlpack(source, name):
     return Array((tensor.data or 0) + tensor.byte_offset, code, shape, strides, kind != "jax", (source, capsule), kind)
 
 
-def contiguous_strides(shape):
-    strides, step = [], 1
+def contiguous_strides(shape: Sequence[int]) -> Tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides: List[int] = []
+    step = 1
     for extent in reversed(shape):
         strides.append(step)
         step *= extent
     return tuple(reversed(strides))
 
 
-def borrow(source, name="array"):
+def borrow(source: ArrayLike, name: str = "array") -> Array:
     """An Array over anything array-like, without copying. name is used in messages."""
     if isinstance(source, np.ndarray):
         return from_numpy(source, name)
@@ -190,7 +205,20 @@ def borrow(source, name="array"):
                               % (name, type(source).__name__)) from None
 
 
-def writable(source, name):
+def wants_gradients(*given: Any) -> bool:
+    """Is any of these a PyTorch tensor whose gradient is to be recorded?"""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in given)
+
+
+def refuse_gradients(function: str, *given: Any) -> None:
+    """Raises Unsupported where gradients would be lost without a word."""
+    if wants_gradients(*given):
+        raise Unsupported("%s() has no gradient and was given a tensor that requires one: detach() it, or use torch.no_grad()"
+                          % function)
+
+
+def writable(source: ArrayLike, name: str) -> Array:
     """borrow() for an output."""
     array = borrow(source, name)
     if array.kind == "torch" and array.owner is not source:
@@ -200,7 +228,7 @@ def writable(source, name):
     return array
 
 
-def _numpy_dtype(like, code):
+def _numpy_dtype(like: Optional[Array], code: int) -> Any:
     """The NumPy dtype for a code; bfloat16 follows `like`, else ml_dtypes where it is there, else uint16 bits."""
     if like is not None and like.kind == "numpy" and like.code == code:
         return like.dtype
@@ -210,7 +238,7 @@ def _numpy_dtype(like, code):
             library.I8: np.dtype(np.int8)}[code]
 
 
-def empty(shape, like, code=None):
+def empty(shape: Tuple[int, ...], like: Array, code: Optional[int] = None) -> Tuple[Any, Array]:
     """A new array of like's library and, unless code says otherwise, its dtype. Returns (array for the user, Array).
 
     A torch tensor of like's shape gets like's layout too, as PyTorch's own operator does it: where heads were split by a
@@ -228,24 +256,28 @@ def empty(shape, like, code=None):
     return made, from_numpy(made, "out")
 
 
-def finish(made, like):
+def finish(made: Any, like: Array) -> Any:
     """Hands a result to the user: a jax array where the inputs were jax arrays."""
     if like.kind == "jax" and made is not None:
         return sys.modules["jax"].numpy.asarray(made)
     return made
 
 
-def integers(values, name, length=None):
+def _detached(values: Any) -> Any:
+    return values.detach() if hasattr(values, "detach") else values
+
+
+def integers(values: Any, name: str, length: Optional[int] = None) -> Numpy:
     """int64 array of a sequence (a copy unless it is one already)."""
-    array = np.ascontiguousarray(values, dtype=np.int64)
+    array = np.ascontiguousarray(_detached(values), dtype=np.int64)
     if array.ndim != 1 or (length is not None and array.shape[0] != length):
         raise InvalidArgument("%s has shape %s, expected (%s,)" % (name, array.shape, "n" if length is None else length))
     return array
 
 
-def floats(values, name, shape=None):
+def floats(values: Any, name: str, shape: Optional[Tuple[int, ...]] = None) -> Numpy:
     """Contiguous float32 array of a sequence (a copy unless it is one already)."""
-    array = np.ascontiguousarray(values, dtype=np.float32)
+    array = np.ascontiguousarray(_detached(values), dtype=np.float32)
     if shape is not None and array.shape != shape:
         raise InvalidArgument("%s has shape %s, expected %s" % (name, array.shape, shape))
     return array

@@ -1,28 +1,37 @@
 """A cache of keys and values for decoding and chunked prefill."""
+from __future__ import annotations
+
 from ctypes import byref
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 
 from . import arrays, library
-from .arrays import borrow, empty, finish, integers
-from .context import default_context
+from .arrays import ArrayLike, borrow, empty, finish, integers, refuse_gradients
+from .context import Context, default_context
 from .errors import InvalidArgument
 from .library import lib
 from .operator import _fill_common, _fill_mask, _four, _pointer, split_mask
 
 
-def decode(query, new_key, new_value, cache_key, cache_value, cache_len, *, new_len=None, block_table=None, ring=False,
-           cache_key_scale=None, cache_value_scale=None, prefix_key=None, prefix_value=None, mask=None, bias=None, scale=None,
-           softcap=0.0, sinks=None, causal=True, out=None, return_lse=False, context=None, **rules):
+def decode(query: ArrayLike, new_key: Optional[ArrayLike], new_value: Optional[ArrayLike], cache_key: ArrayLike,
+           cache_value: ArrayLike, cache_len: Any, *, new_len: Any = None, block_table: Any = None, ring: bool = False,
+           cache_key_scale: Optional[ArrayLike] = None, cache_value_scale: Optional[ArrayLike] = None,
+           prefix_key: Optional[ArrayLike] = None, prefix_value: Optional[ArrayLike] = None, mask: Optional[ArrayLike] = None,
+           bias: Optional[ArrayLike] = None, scale: Optional[float] = None, softcap: float = 0.0, sinks: Any = None,
+           causal: bool = True, out: Optional[ArrayLike] = None, return_lse: bool = False, context: Optional[Context] = None,
+           **rules: Any) -> Any:
     """Appends new_key and new_value to the cache arrays and attends with query to everything: one call.
 
     query [batch, n_heads, n_new, head_dim]; new_key, new_value [batch, n_kv_heads, n_new, ...] (None: appended already);
     cache arrays [batch, n_kv_heads, capacity, ...], or [n_blocks, n_kv_heads, block_size, ...] with block_table
-    [batch, blocks]; cache_len [batch]: tokens before this call (not changed). Returns out, or (out, lse).
+    [batch, blocks]; cache_len [batch]: tokens before this call (not changed). Returns out, or (out, lse). It has no gradient,
+    and refuses tensors that require one.
     """
+    refuse_gradients("decode", query, new_key, new_value, *rules.values())
     q = _four(query, "query")
     args = library.args_init(library.DecodeArgs)
-    kept = [q]
+    kept: List[Any] = [q]
     made, target = (out, arrays.writable(out, "out")) if out is not None else \
         empty(q.shape[:3] + (borrow(cache_value, "cache_value").shape[3],), q)
     for given, view, name in ((q, args.query, "query"), (new_key, args.new_key, "new_key"),
@@ -69,14 +78,18 @@ class KVCache:
     all). ring: keep the last `capacity` tokens only (the window must exclude older ones).
     """
 
-    def __init__(self, batch, n_kv_heads, capacity, head_dim, value_dim=None, dtype=np.float32, block_size=None,
-                 n_blocks=None, ring=False):
+    def __init__(self, batch: int, n_kv_heads: int, capacity: int, head_dim: int, value_dim: Optional[int] = None,
+                 dtype: Any = np.float32, block_size: Optional[int] = None, n_blocks: Optional[int] = None,
+                 ring: bool = False) -> None:
         value_dim = head_dim if value_dim is None else value_dim
-        self.capacity, self.ring, self.block_size = capacity, ring, block_size
+        self.capacity, self.ring = capacity, ring
+        self.block_size: Any = block_size
         self.lengths = np.zeros(batch, np.int64)
-        self.block_table = self._free = None
-        self.key_scale = self.value_scale = None
-        lead = (batch, n_kv_heads, capacity)
+        self.block_table: Any = None
+        self._free: List[int] = []
+        self.key_scale: Any = None
+        self.value_scale: Any = None
+        lead: Tuple[int, ...] = (batch, n_kv_heads, capacity)
         if block_size is not None:
             per_sequence = -(-capacity // block_size)
             n_blocks = batch * per_sequence if n_blocks is None else n_blocks
@@ -88,7 +101,7 @@ class KVCache:
         if self.key.dtype == np.int8:
             self.key_scale, self.value_scale = np.zeros(lead + (1,), np.float32), np.zeros(lead + (1,), np.float32)
 
-    def _reserve(self, wanted):
+    def _reserve(self, wanted: Any) -> None:
         """Gives each sequence the pages it needs to reach the wanted lengths."""
         for b, length in enumerate(wanted):
             for page in range(-(-int(length) // self.block_size)):
@@ -99,7 +112,7 @@ class KVCache:
                         raise InvalidArgument("no free block for sequence %d at token %d" % (b, page * self.block_size))
                     self.block_table[b, page] = self._free.pop()
 
-    def decode(self, query, new_key, new_value, *, new_len=None, **rules):
+    def decode(self, query: ArrayLike, new_key: ArrayLike, new_value: ArrayLike, *, new_len: Any = None, **rules: Any) -> Any:
         """Appends and attends (see decode()); on success the sequences are longer by new_len (default: all of n_new)."""
         n_new = borrow(new_key, "new_key").shape[2]
         added = np.full(len(self.lengths), n_new, np.int64) if new_len is None else integers(new_len, "new_len", len(self.lengths))
@@ -111,7 +124,7 @@ class KVCache:
         self.lengths += added
         return result
 
-    def truncate(self, length, sequence=None):
+    def truncate(self, length: int, sequence: Optional[int] = None) -> None:
         """Forgets everything behind `length` tokens of one sequence or of all."""
         chosen = range(len(self.lengths)) if sequence is None else [sequence]
         for b in chosen:

@@ -1,10 +1,13 @@
 """The exceptions of this package, one for each status of the C library; the text is the C library's own."""
+from __future__ import annotations
+
+from typing import Dict, NoReturn, Optional, Type
 
 
 class AttnError(Exception):
     """Base of all errors; `status` is the C status (a negative integer)."""
 
-    status = None
+    status: Optional[int] = None
 
 
 class InvalidArgument(AttnError, ValueError):
@@ -53,11 +56,11 @@ class ModelLibraryMissing(AttnError, ImportError):
     """attn.Model needs libattn_model, which is not here; the text says how to get it."""
 
 
-BY_STATUS = {kind.status: kind for kind in (InvalidArgument, Unsupported, OutOfMemory, WorkspaceTooSmall, FileError,
-                                            FormatError, Cancelled)}
+BY_STATUS: Dict[Optional[int], Type[AttnError]] = {kind.status: kind for kind in (
+    InvalidArgument, Unsupported, OutOfMemory, WorkspaceTooSmall, FileError, FormatError, Cancelled)}
 
 
-def raise_status(status, text):
+def raise_status(status: int, text: str) -> NoReturn:
     """Raises the exception that belongs to a status other than 0."""
     error = BY_STATUS.get(status, AttnError)(text)
     if error.status is None:

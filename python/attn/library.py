@@ -1,7 +1,10 @@
 """Finds and loads libattn, and spells out its structs and functions (include/attn/attn.h) for ctypes."""
+from __future__ import annotations
+
 import ctypes
 import os
 from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, Dict, List, Tuple, Type, TypeVar
 
 F32, F64, BF16, F16, I8, BOOL = range(6)
 MASK_CAUSAL, MASK_WINDOW, MASK_OFFSET = 1, 2, 4
@@ -81,15 +84,18 @@ class RopeArgs(Structure):
                 ("cos_table", c_void_p), ("sin_table", c_void_p), ("table_rows", c_int64)]
 
 
-def args_init(kind):
+Args = TypeVar("Args", bound=Structure)
+
+
+def args_init(kind: Type[Args]) -> Args:
     """A zeroed argument struct with its size filled in (ATTN_ARGS_INIT)."""
     args = kind()
-    args.struct_size = ctypes.sizeof(kind)
+    setattr(args, "struct_size", ctypes.sizeof(kind))
     return args
 
 
 # name: (result, argument types). A function that an older library lacks is left out and reported where it is used.
-_FUNCTIONS = {
+_FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "attn_version": (c_char_p, []),
     "attn_status_string": (c_char_p, [ctypes.c_int]),
     "attn_ctx_create": (ctypes.c_int, [POINTER(CtxOptions), POINTER(c_void_p)]),
@@ -111,7 +117,7 @@ _FUNCTIONS = {
 }
 
 
-def _candidates():
+def _candidates() -> List[str]:
     """Where libattn may be: ATTN_LIBRARY alone where it is set; else beside this file, else the repository's build."""
     given = os.environ.get("ATTN_LIBRARY")
     if given:
@@ -120,7 +126,7 @@ def _candidates():
     return [os.path.join(here, "libattn.so"), os.path.join(here, "..", "..", "build", "libattn.so")]
 
 
-def _load():
+def _load() -> Tuple[str, ctypes.CDLL]:
     for path in _candidates():
         if os.path.exists(path):
             library = ctypes.CDLL(os.path.abspath(path))

@@ -4,49 +4,56 @@
 >>> model.generate("The bridge was closed because it", max_new=20).text
 >>> model.inspect("The bridge was closed because it")          # a picture in Jupyter
 """
+from __future__ import annotations
+
 import ctypes
 import os
 import threading
 from ctypes import byref
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import library, model_library as m
 from .errors import AttnError, InvalidArgument, Unsupported, raise_status
 
-Text = Union[str, Sequence[int], np.ndarray]
+if TYPE_CHECKING:
+    from .inspection import Inspection
+
+Array = np.ndarray[Any, Any]
+Path = Union[str, "os.PathLike[str]"]
+Text = Union[str, Sequence[int], Array]
 
 
 class Generation(NamedTuple):
     """What generate() returns: the new text and tokens, and why it ended ("length", "eos", "context", "callback", "text")."""
 
     text: Optional[str]
-    tokens: np.ndarray
+    tokens: Array
     reason: str
 
 
 class Tokenizer:
     """Text to token ids and back, as Hugging Face's tokenizers does it. From Model.tokenizer or Tokenizer.load(path)."""
 
-    def __init__(self, handle, owner):
+    def __init__(self, handle: Any, owner: Any) -> None:
         self._handle, self._owner = handle, owner
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: Path) -> Tokenizer:
         """Reads a tokenizer.json. Raises FileError, FormatError, Unsupported."""
         lib, handle = m.load(), ctypes.c_void_p()
         _check_tokenizer(lib.attn_tokenizer_load(os.fsencode(path), byref(handle)))
         return cls(handle, None)
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "_owner", self) is None and self._handle:
             m.load().attn_tokenizer_destroy(self._handle)
 
-    def __len__(self):
-        return m.load().attn_tokenizer_size(self._handle)
+    def __len__(self) -> int:
+        return int(m.load().attn_tokenizer_size(self._handle))
 
-    def _encode(self, text, pair, special, plain):
+    def _encode(self, text: str, pair: Optional[str], special: bool, plain: bool) -> Tuple[Array, Array]:
         lib, encoding = m.load(), ctypes.c_void_p()
         options = library.args_init(m.EncodeOptions)
         options.flags = (0 if special else m.ENCODE_NO_SPECIAL) | (m.ENCODE_SPECIALS_AS_TEXT if plain else 0)
@@ -62,17 +69,17 @@ class Tokenizer:
         finally:
             lib.attn_encoding_destroy(encoding)
 
-    def encode(self, text: str, pair: Optional[str] = None, special: bool = True, plain: bool = False) -> np.ndarray:
+    def encode(self, text: str, pair: Optional[str] = None, special: bool = True, plain: bool = False) -> Array:
         """int32 ids of a text, or of a pair. special: add the model's own tokens; plain: spelled-out special tokens are text."""
         return self._encode(text, pair, special, plain)[0]
 
-    def offsets(self, text: str, special: bool = True) -> np.ndarray:
+    def offsets(self, text: str, special: bool = True) -> Array:
         """[n, 2] first and one past last character of each token of encode(text)."""
         return self._encode(text, None, special, False)[1]
 
-    def decode(self, ids, skip_special: bool = False) -> str:
+    def decode(self, tokens: Any, skip_special: bool = False) -> str:
         """Text of token ids."""
-        lib, ids = m.load(), _ids(ids)
+        lib, ids = m.load(), _ids(tokens)
         size = ctypes.c_size_t()
         flags = 1 if skip_special else 0
         _check_tokenizer(lib.attn_tokenizer_decode(self._handle, ids.ctypes.data, len(ids), flags, None, 0, byref(size)))
@@ -93,17 +100,17 @@ class Tokenizer:
         return None if found < 0 else found
 
 
-def _check_tokenizer(status):
+def _check_tokenizer(status: int) -> None:
     if status:
         raise_status(status, m.load().attn_tokenizer_error().decode("utf-8", "replace"))
 
 
-def _check(status):
+def _check(status: int) -> None:
     if status:
         raise_status(status, m.load().attn_model_error(None).decode("utf-8", "replace"))
 
 
-def _ids(tokens):
+def _ids(tokens: Any) -> Array:
     ids = np.asarray(tokens)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise InvalidArgument("tokens has shape %s and dtype %s; a list of integers is expected" % (ids.shape, ids.dtype))
@@ -115,16 +122,16 @@ def _ids(tokens):
 class _Session:
     """A session for one call; `with` frees it."""
 
-    def __init__(self, model, batch=1, capacity=0):
+    def __init__(self, model: Model, batch: int = 1, capacity: int = 0) -> None:
         options = library.args_init(m.SessionOptions)
         options.batch, options.capacity = batch, capacity
         self.handle = ctypes.c_void_p()
         _check(m.load().attn_session_create(model._use(), byref(options), byref(self.handle)))
 
-    def __enter__(self):
+    def __enter__(self) -> ctypes.c_void_p:
         return self.handle
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         m.load().attn_session_destroy(self.handle)
 
 
@@ -132,19 +139,19 @@ class Model:
     """A trained model, read-only after loading: any number of Python threads may use it at once (each call has a session of
     its own, and the interpreter lock is released during it). In a forked child it raises an error: load it there anew."""
 
-    def __init__(self, handle, path):
+    def __init__(self, handle: Any, path: str) -> None:
         self._handle, self._pid, self.path = handle, os.getpid(), path
         self._last = threading.local()
         info = library.args_init(m.ModelInfo)
         _check(m.load().attn_model_get_info(handle, byref(info)))
-        found = {name: getattr(info, name) for name, _ in info._fields_ if name != "struct_size"}
+        found = {field[0]: getattr(info, field[0]) for field in info._fields_ if field[0] != "struct_size"}
         self.info: Dict[str, Any] = {n: v.decode("utf-8", "replace") if isinstance(v, bytes) else v for n, v in found.items()}
         self.info["kind"], self.info["has_logits"] = m.KINDS[info.kind], bool(info.has_logits)
         tokenizer = m.load().attn_model_tokenizer(handle)
         self.tokenizer: Optional[Tokenizer] = Tokenizer(tokenizer, self) if tokenizer else None
 
     @classmethod
-    def load(cls, path, *, threads: int = 0, weights: str = "stored", tokenizer: bool = True) -> "Model":
+    def load(cls, path: Path, *, threads: int = 0, weights: str = "stored", tokenizer: bool = True) -> Model:
         """Loads a GGUF file, a safetensors file, or a folder with config.json, model.safetensors and tokenizer.json.
 
         weights: "stored", "f32", "bf16" or "int8". Raises FileError, FormatError, Unsupported (naming the family or tensor
@@ -158,22 +165,22 @@ class Model:
         _check(lib.attn_model_load(os.fsencode(path), byref(options), byref(handle)))
         return cls(handle, os.fspath(path))
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "_handle", None) and self._pid == os.getpid():
             m.load().attn_model_destroy(self._handle)
 
-    def _use(self):
+    def _use(self) -> Any:
         if self._pid != os.getpid():
             raise AttnError("this Model was loaded in process %d and is used in its child %d; load it again there"
                             % (self._pid, os.getpid()))
         return self._handle
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "<attn.Model %s: %s, %d layers of %d heads, width %d, vocabulary %d>" % (
             self.info["name"], self.info["family"], self.info["n_layers"], self.info["n_heads"], self.info["d_model"],
             self.info["vocab_size"])
 
-    def tokens(self, text: Text) -> np.ndarray:
+    def tokens(self, text: Text) -> Array:
         """Token ids of a text, the model's own tokens (BOS, [CLS], ...) included; ids are taken as they are."""
         if not isinstance(text, str):
             return _ids(text)
@@ -182,18 +189,20 @@ class Model:
         self._use()
         return self.tokenizer.encode(text)
 
-    def spell(self, ids) -> List[str]:
+    def spell(self, ids: Iterable[int]) -> List[str]:
         """The text of each token by itself."""
         if self.tokenizer is None:
             return ["#%d" % i for i in ids]
         return [self.tokenizer.decode([i]) for i in ids]
 
     # ---- Forward ------------------------------------------------------------------------------------
-    def _forward(self, ids, *, source=None, all_positions=False, logits=False, hidden=False, rows=None, edits=()):
+    def _forward(self, ids: Array, *, source: Optional[Text] = None, all_positions: bool = False, logits: bool = False,
+                 hidden: bool = False, rows: Optional[Sequence[Tuple[int, int, int]]] = None,
+                 edits: Sequence[m.Edit] = ()) -> Dict[str, Array]:
         """One pass over ids on a new session. Returns a dict of what was asked for."""
         args = library.args_init(m.ForwardArgs)
         args.tokens, args.n_tokens = ids.ctypes.data, len(ids)
-        found = {}
+        found: Dict[str, Array] = {}
         if logits:
             found["logits"] = np.empty((len(ids) if all_positions else 1, self.info["vocab_size"]), np.float32)
             args.logits, args.logits_rows = found["logits"].ctypes.data, m.LOGITS_ALL if all_positions else m.LOGITS_LAST
@@ -214,7 +223,7 @@ class Model:
             _check(m.load().attn_model_forward(session, byref(args)))
         return found
 
-    def _encode_source(self, session, source):
+    def _encode_source(self, session: ctypes.c_void_p, source: Optional[Text]) -> None:
         if source is None:
             raise InvalidArgument("%s is an encoder-decoder: source, what the encoder reads, is missing" % self.info["family"])
         ids = self.tokens(source)
@@ -222,22 +231,22 @@ class Model:
         args.tokens, args.n_tokens = ids.ctypes.data, len(ids)
         _check(m.load().attn_model_forward_encoder(session, byref(args)))
 
-    def _remember(self, text):
+    def _remember(self, text: Text) -> Array:
         self._last.ids = ids = self.tokens(text)
         return ids
 
-    def logits(self, text: Text, *, all: bool = False, source: Optional[Text] = None) -> np.ndarray:
+    def logits(self, text: Text, *, all: bool = False, source: Optional[Text] = None) -> Array:
         """Next-token logits after the last token, float32 [vocab_size]; all: after each token, [n_tokens, vocab_size].
         source: what the encoder of an encoder-decoder reads."""
         found = self._forward(self._remember(text), logits=True, all_positions=all, source=source)["logits"]
         return found if all else found[0]
 
-    def hidden(self, text: Text, *, source: Optional[Text] = None) -> np.ndarray:
+    def hidden(self, text: Text, *, source: Optional[Text] = None) -> Array:
         """Hidden states after the final norm, float32 [n_tokens, d_model]."""
         return self._forward(self._remember(text), hidden=True, source=source)["hidden"]
 
     def attention(self, layer: int, head: int, text: Optional[Text] = None, *, query: Optional[int] = None,
-                  source: Optional[Text] = None) -> np.ndarray:
+                  source: Optional[Text] = None) -> Array:
         """Self-attention weights of one head: [n_tokens, n_tokens], or the row [n_tokens] of one query (negative: from the end).
 
         text None: that of the last call on this thread. Rows are computed one by one, never as a matrix over all heads. A
@@ -255,7 +264,8 @@ class Model:
     # ---- Generation and embeddings --------------------------------------------------------------------
     def generate(self, prompt: Text, max_new: int = 64, *, temperature: float = 0.0, top_k: int = 0,
                  top_p: Optional[float] = None, min_p: float = 0.0, repetition_penalty: Optional[float] = None, seed: int = 0,
-                 stop: Sequence[str] = (), ignore_eos: bool = False, on_text=None, source: Optional[Text] = None) -> Generation:
+                 stop: Sequence[str] = (), ignore_eos: bool = False, on_text: Optional[Callable[[str], Any]] = None,
+                 source: Optional[Text] = None) -> Generation:
         """Continues a prompt token by token; temperature 0 is greedy. stop: texts before which the output ends.
 
         on_text(text) is called with each new piece of text; a true result ends the generation. The same seed gives the same
@@ -273,9 +283,10 @@ class Model:
         args.flags = m.GENERATE_IGNORE_EOS if ignore_eos else 0
         args.tokens, args.token_stride = tokens.ctypes.data, tokens.shape[1]
         args.n_generated, args.stop_reasons = count.ctypes.data, reason.ctypes.data
-        pieces, raised = [], []
+        pieces: List[str] = []
+        raised: List[BaseException] = []
 
-        def receive(_, generated):
+        def receive(_: Any, generated: Any) -> int:
             try:
                 piece = ctypes.string_at(generated[0].text, generated[0].n_bytes).decode("utf-8") if generated[0].text else ""
                 pieces.append(piece)
@@ -297,14 +308,14 @@ class Model:
         new = tokens[0, :count[0]].copy()
         return Generation(self._text_of(new, stop), new, m.STOP_REASONS[reason[0]])
 
-    def _text_of(self, tokens, stop):
+    def _text_of(self, tokens: Array, stop: Sequence[str]) -> Optional[str]:
         if self.tokenizer is None:
             return None
         text = self.tokenizer.decode(tokens, skip_special=True)
         ends = [text.find(s) for s in stop if s in text]
         return text[:min(ends)] if ends else text
 
-    def embed(self, texts, *, pooling: str = "default", normalize: bool = True) -> np.ndarray:
+    def embed(self, texts: Sequence[Text], *, pooling: str = "default", normalize: bool = True) -> Array:
         """One vector a text, float32 [n_texts, d_model], packed without padding. texts: strings or lists of token ids."""
         if isinstance(texts, str):
             raise InvalidArgument("texts is one string; a list of texts is expected")
@@ -321,14 +332,15 @@ class Model:
             _check(m.load().attn_embed(session, byref(args)))
         return out
 
-    def inspect(self, text: Text, *, query: int = -1, heads: int = 12, answers=None):
+    def inspect(self, text: Text, *, query: int = -1, heads: int = 12, answers: Any = None) -> Inspection:
         """What the heads read from one position, and what moves when a reading is cut: an Inspection, which shows itself as
         HTML in Jupyter. See attn.inspection."""
         from .inspection import inspect
         return inspect(self, self._remember(text), query, heads, answers)
 
 
-def _fill_sampling(args, temperature, top_k, top_p, min_p, repetition_penalty, seed):
+def _fill_sampling(args: m.GenerateArgs, temperature: float, top_k: int, top_p: Optional[float], min_p: float,
+                   repetition_penalty: Optional[float], seed: int) -> None:
     sampling = args.sampling
     sampling.struct_size = ctypes.sizeof(m.Sampling)
     sampling.temperature, sampling.top_k, sampling.min_p, sampling.seed = temperature, top_k, min_p, seed

@@ -1,9 +1,12 @@
 """Finds and loads libattn_model, and spells out the parts of attn/model.h and attn/tokenizer.h that attn.Model uses."""
+from __future__ import annotations
+
 import ctypes
 import os
 import threading
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32,
                     c_uint64, c_void_p)
+from typing import Any, Dict, List, Tuple
 
 from . import library
 from .errors import ModelLibraryMissing
@@ -96,7 +99,7 @@ STRUCTS = {"attn_model_options": ModelOptions, "attn_model_info": ModelInfo, "at
            "attn_attention_row": AttentionRow, "attn_edit": Edit, "attn_sampling": Sampling, "attn_generated": Generated,
            "attn_generate_args": GenerateArgs, "attn_embed_args": EmbedArgs, "attn_encode_options": EncodeOptions}
 
-_FUNCTIONS = {
+_FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "attn_model_load": (c_int, [c_char_p, POINTER(ModelOptions), POINTER(c_void_p)]),
     "attn_model_destroy": (None, [c_void_p]),
     "attn_model_error": (c_char_p, [c_void_p]),
@@ -131,7 +134,7 @@ _REMEDY = ("it is built with the wheel where jansson, PCRE2 and utf8proc are ins
            "ATTN_MODEL_LIBRARY to a libattn_model.so")
 
 
-def _candidates():
+def _candidates() -> List[str]:
     given = os.environ.get("ATTN_MODEL_LIBRARY")
     if given:
         return [given]
@@ -139,10 +142,10 @@ def _candidates():
 
 
 _lock = threading.Lock()
-_loaded = []
+_loaded: List[ctypes.CDLL] = []
 
 
-def load():
+def load() -> ctypes.CDLL:
     """The library, loaded at the first call. Raises ModelLibraryMissing, which says what to do."""
     with _lock:
         if _loaded:

@@ -1,36 +1,42 @@
 """The attention operator: forward, backward, and what attention read.
 
 Arrays are [batch, heads, seq, dim]; the rules (masks, offsets, windows, types) are those of include/attn/attn.h.
+attention() and scaled_dot_product_attention() of PyTorch tensors are differentiable; the functions that look in return NumPy
+arrays, and the others refuse tensors that require gradients.
 """
+from __future__ import annotations
+
 import ctypes
 from ctypes import byref
-from typing import Any, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from . import arrays, library, plans
-from .arrays import borrow, empty, finish, floats, integers, writable
-from .context import default_context
+from .arrays import Array, ArrayLike, borrow, empty, finish, floats, integers, refuse_gradients, wants_gradients, writable
+from .context import Context, default_context
 from .errors import InvalidArgument
 from .library import lib
 
 
-def _pointer(array):
+def _pointer(array: np.ndarray[Any, Any]) -> Optional[int]:
     return array.ctypes.data if array.size else None
 
 
-def _four(source, name):
+def _four(source: ArrayLike, name: str) -> Array:
     array = borrow(source, name)
     if array.ndim != 4:
         raise InvalidArgument("%s has shape %s; [batch, heads, seq, dim] is expected" % (name, array.shape))
     return array
 
 
-def _fill_mask(mask, kept, n_heads, n_groups, *, causal=False, window=None, query_offset=None, kv_len=None, q_len=None,
-               cu_seqlens_q=None, cu_seqlens_k=None, allow=None, bias=None, alibi_slopes=None, bias_offset=0,
-               relative=None, relative_left=0):
+def _fill_mask(mask: library.Mask, kept: List[Any], n_heads: int, n_groups: int, *, causal: bool = False,
+               window: Optional[Sequence[int]] = None, query_offset: Any = None, kv_len: Any = None, q_len: Any = None,
+               cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, allow: Optional[ArrayLike] = None,
+               bias: Optional[ArrayLike] = None, alibi_slopes: Any = None, bias_offset: Any = 0, relative: Any = None,
+               relative_left: int = 0) -> None:
     """Fills an attn_mask. kept collects the arrays that must outlive the call."""
-    def keep(array):
+    def keep(array: np.ndarray[Any, Any]) -> Optional[int]:
         kept.append(array)
         return _pointer(array)
 
@@ -78,7 +84,7 @@ def _fill_mask(mask, kept, n_heads, n_groups, *, causal=False, window=None, quer
         mask.bias_offsets = keep(integers(bias_offset, "bias_offset", n_groups))
 
 
-def _fill_common(args, kept, n_heads, scale, softcap, sinks):
+def _fill_common(args: Any, kept: List[Any], n_heads: int, scale: Optional[float], softcap: float, sinks: Any) -> None:
     if scale is not None:
         args.scale = scale
         args.flags |= library.SCALE_GIVEN
@@ -89,7 +95,7 @@ def _fill_common(args, kept, n_heads, scale, softcap, sinks):
         args.sinks = _pointer(array)
 
 
-def split_mask(mask):
+def split_mask(mask: Optional[ArrayLike]) -> Tuple[Optional[Array], Optional[Array]]:
     """A boolean mask as (mask, None), a float mask as (None, mask)."""
     if mask is None:
         return None, None
@@ -105,11 +111,15 @@ class Call:
 
     __slots__ = ("args", "context", "out", "lse", "query", "lse_array", "_kept", "_reference")
 
-    def __init__(self, query, key, value, *, mask=None, bias=None, scale=None, softcap=0.0, sinks=None, block_table=None,
-                 ring=False, seq_kv=None, key_scale=None, value_scale=None, dropout_p=0.0, dropout_seed=0, keep=None,
-                 out=None, return_lse=True, context=None, **rules):
+    def __init__(self, query: ArrayLike, key: ArrayLike, value: ArrayLike, *, mask: Optional[ArrayLike] = None,
+                 bias: Optional[ArrayLike] = None, scale: Optional[float] = None, softcap: float = 0.0, sinks: Any = None,
+                 block_table: Any = None, ring: bool = False, seq_kv: Optional[int] = None,
+                 key_scale: Optional[ArrayLike] = None, value_scale: Optional[ArrayLike] = None, dropout_p: float = 0.0,
+                 dropout_seed: int = 0, keep: Optional[ArrayLike] = None, out: Optional[ArrayLike] = None,
+                 return_lse: bool = True, context: Optional[Context] = None, **rules: Any) -> None:
         self.args = args = library.args_init(library.SdpaArgs)
-        self._kept = kept = []
+        kept: List[Any] = []
+        self._kept = kept
         self._reference = byref(args)
         self.context = context or default_context()
         q, k, v = _four(query, "query"), _four(key, "key"), _four(value, "value")
@@ -117,7 +127,6 @@ class Call:
         allow, float_mask = split_mask(mask)
         if float_mask is not None and bias is not None:
             raise InvalidArgument("mask is a float mask and bias is given too; add them")
-        made = None
         if out is None:
             made, target = empty(q.shape[:3] + v.shape[3:], q)
         else:
@@ -126,7 +135,8 @@ class Call:
             kept.append(array)
             array.fill(view)
         self.out = made
-        self.lse = self.lse_array = None
+        self.lse: Any = None
+        self.lse_array: Optional[Array] = None
         if return_lse:
             self.lse, self.lse_array = empty(q.shape[:3], q, q.base_dtype)
             args.lse = self.lse_array.data
@@ -139,7 +149,8 @@ class Call:
             kept.append(array)
             array.padded().fill(args.keep)
 
-    def _fill_layout(self, block_table, ring, seq_kv, key_scale, value_scale):
+    def _fill_layout(self, block_table: Any, ring: bool, seq_kv: Optional[int], key_scale: Optional[ArrayLike],
+                     value_scale: Optional[ArrayLike]) -> None:
         layout = self.args.layout
         if block_table is not None:
             table = np.ascontiguousarray(block_table, np.int32)
@@ -156,28 +167,29 @@ class Call:
                 self._kept.append(array)
                 array.padded().fill(view)
 
-    def __call__(self):
+    def __call__(self) -> Any:
         """Runs the call; returns out, or (out, lse) where lse was asked for."""
-        self.context.call(lib.attn_sdpa_forward, self._reference, None, 0)
+        self.context.forward(self._reference)
         return self.out if self.lse is None else (self.out, self.lse)
 
-    def describe(self):
+    def describe(self) -> Dict[str, Any]:
         """What the library will do: a dict of kernel, tile, tasks, splits, threads and workspace."""
         plan = library.args_init(library.SdpaPlan)
         self.context.call(lib.attn_sdpa_describe, self._reference, byref(plan))
-        found = {name: getattr(plan, name) for name, _ in plan._fields_ if name not in ("struct_size", "reserved")}
+        found = {field[0]: getattr(plan, field[0]) for field in plan._fields_ if field[0] not in ("struct_size", "reserved")}
         return {name: v.decode() if isinstance(v, bytes) else v for name, v in found.items()}
 
 
-def prepare(query, key, value, **rules) -> Call:
-    """A Call for attention() with these arguments: run it many times at the cost of one C call each."""
+def prepare(query: ArrayLike, key: ArrayLike, value: ArrayLike, **rules: Any) -> Call:
+    """A Call for attention() with these arguments: run it many times at the cost of one C call each.
+
+    Its lse is there unless return_lse=False. It has no gradient, and refuses tensors that require one."""
+    refuse_gradients("prepare", query, key, value, *rules.values())
     return Call(query, key, value, **rules)
 
 
-_SIMPLE = {"causal", "scale", "out", "mask", "window", "query_offset", "softcap", "kv_len"}  # what a kept call may have
-
-
-def attention(query, key, value, *, return_lse=False, **rules):
+def attention(query: ArrayLike, key: ArrayLike, value: ArrayLike, *, return_lse: bool = False,
+              context: Optional[Context] = None, **rules: Any) -> Any:
     """out = softmax(scale * query key^T + mask) value, [batch, n_heads, seq_q, value_dim].
 
     query [batch, n_heads, seq_q, head_dim]; key [batch, n_kv_heads, seq_kv, head_dim]; value [.., value_dim]; n_heads is a
@@ -190,24 +202,25 @@ def attention(query, key, value, *, return_lse=False, **rules):
     block_table or ring with seq_kv, key_scale and value_scale (int8 keys and values), out (written in place), context.
 
     return_lse: also the log-sum-exp of each row, [batch, n_heads, seq_q]. A row that sees no key is 0, its lse -inf.
-    Raises InvalidArgument (naming field and value), Unsupported, OutOfMemory.
+    Of PyTorch tensors gradients are recorded as usual: of query, key, value, a float mask or bias, relative and sinks, also
+    through the log-sum-exp; a second derivative is refused. Raises InvalidArgument (naming field and value), Unsupported,
+    OutOfMemory.
     """
-    signature = None
-    out = mask = kv_len = None
-    if rules.keys() <= _SIMPLE:
-        out, mask, kv_len, offset = rules.get("out"), rules.get("mask"), rules.get("kv_len"), rules.get("query_offset")
-        if offset is None or type(offset) is int:
-            window = rules.get("window")
-            signature = plans.signature(query, key, value, out, mask, kv_len, rules.get("causal", False), rules.get("scale"),
-                                        return_lse, window and tuple(window), offset, rules.get("softcap", 0.0))
-            found = None if signature is None else plans.run(signature, query, key, value, out, mask, kv_len, return_lse)
-            if found is not None:
-                return found
-    call = Call(query, key, value, return_lse=return_lse, **rules)
-    call()
-    out, lse = finish(call.out, call.query), finish(call.lse, call.query)
+    signature = plans.signature(query, key, value, rules)
     if signature is not None:
-        plans.keep(signature, call, query, key, value, out, lse, mask, kv_len)
+        signature += (return_lse,)
+        found = plans.run(signature, query, key, value, rules, context)
+        if found is not None:
+            return found
+    elif wants_gradients(query, key, value, *rules.values()):
+        from . import torch_ops
+        return torch_ops.differentiable(query, key, value, return_lse, context, rules)
+    call = Call(query, key, value, return_lse=return_lse, context=context, **rules)
+    call()
+    like = call.query
+    out, lse = finish(call.out, like), finish(call.lse, like)
+    if signature is not None:
+        plans.keep(signature, call, query, out, lse, rules)
     return (out, lse) if return_lse else out
 
 
@@ -222,13 +235,16 @@ class Gradients(NamedTuple):
     sinks: Any = None
 
 
-def attention_backward(d_out, query, key, value, out, lse, *, d_lse=None, want_bias=False, want_relative=False,
-                       want_sinks=False, context=None, **rules) -> Gradients:
+def attention_backward(d_out: ArrayLike, query: ArrayLike, key: ArrayLike, value: ArrayLike, out: ArrayLike, lse: ArrayLike, *,
+                       d_lse: Any = None, want_bias: bool = False, want_relative: bool = False, want_sinks: bool = False,
+                       context: Optional[Context] = None, **rules: Any) -> Gradients:
     """Gradients of attention() for a loss with d(loss)/d(out) = d_out (and d(loss)/d(lse) = d_lse).
 
     out and lse are what attention(..., return_lse=True) returned for the same arguments. The gradients of key and value
-    are summed over the query heads that share them, that of bias over the axes in which it was broadcast.
+    are summed over the query heads that share them, that of bias over the axes in which it was broadcast. They have the
+    shapes and types of what they belong to, that of bias float32 (float64 with a float64 query). A second derivative is refused.
     """
+    refuse_gradients("attention_backward", d_out, query, key, value, out, lse, *rules.values())
     call = Call(query, key, value, out=out, return_lse=False, context=context, **rules)
     q = call.query
     lse_array = borrow(lse, "lse")
@@ -240,7 +256,7 @@ def attention_backward(d_out, query, key, value, out, lse, *, d_lse=None, want_b
     args.forward = ctypes.pointer(call.args)
     kept = [lse_array]
 
-    def gradient(array, view, code=None):
+    def gradient(array: Array, view: library.View, code: Optional[int] = None) -> Any:
         made, target = empty(array.shape, array, code)
         kept.append(target)
         target.padded().fill(view)
@@ -261,10 +277,10 @@ def attention_backward(d_out, query, key, value, out, lse, *, d_lse=None, want_b
     d_bias = d_relative = d_sinks = None
     if want_bias:
         bias = rules.get("bias")
-        bias = borrow(bias, "bias") if bias is not None else split_mask(rules.get("mask"))[1]
-        if bias is None:
+        bias_array = borrow(bias, "bias") if bias is not None else split_mask(rules.get("mask"))[1]
+        if bias_array is None:
             raise InvalidArgument("want_bias: there is no float mask")
-        d_bias = gradient(bias, args.d_bias, q.base_dtype)
+        d_bias = gradient(bias_array, args.d_bias, q.base_dtype)
     if want_relative:
         d_relative = np.empty_like(floats(rules.get("relative"), "relative"))
         args.d_relative = _pointer(d_relative)
@@ -272,37 +288,43 @@ def attention_backward(d_out, query, key, value, out, lse, *, d_lse=None, want_b
         d_sinks = np.empty(q.shape[1], np.float32)
         args.d_sinks = _pointer(d_sinks)
     call.context.call(lib.attn_sdpa_backward, byref(args), None, 0)
-    return Gradients(*(finish(g, q) for g in (d_query, d_key, d_value, d_bias)), d_relative, d_sinks)
+    return Gradients(finish(d_query, q), finish(d_key, q), finish(d_value, q), finish(d_bias, q), d_relative, d_sinks)
 
 
 # ---- PyTorch's operator ----------------------------------------------------------------------------
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
-                                 enable_gqa=False, *, return_lse=False, out=None, context=None, **rules):
+def scaled_dot_product_attention(query: ArrayLike, key: ArrayLike, value: ArrayLike, attn_mask: Optional[ArrayLike] = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
+                                 enable_gqa: bool = False, *, return_lse: bool = False, out: Optional[ArrayLike] = None,
+                                 context: Optional[Context] = None, **rules: Any) -> Any:
     """torch.nn.functional.scaled_dot_product_attention: its names and its rules.
 
     query (..., heads, seq_q, head_dim), key and value (..., heads, seq_kv, ...); leading axes broadcast. attn_mask is
     boolean (True admits) or float (added) and broadcasts to (..., heads, seq_q, seq_kv). is_causal is aligned top-left
     whatever the lengths, and excludes attn_mask. Different numbers of heads need enable_gqa. A row that sees no key is 0.
     Further keywords are those of attention(): query_offset (replaces top-left), window, softcap, sinks, alibi_slopes,
-    kv_len, q_len, cu_seqlens_q, cu_seqlens_k, dropout_seed, ...
+    kv_len, q_len, cu_seqlens_q, cu_seqlens_k, dropout_seed, ... Gradients as attention() has them.
     """
-    signature = None
-    if attn_mask is None and dropout_p == 0.0 and context is None and not rules:
-        signature = plans.signature(query, key, value, out, None, None, is_causal, scale, enable_gqa, return_lse)
-        found = None if signature is None else plans.run(signature, query, key, value, out, None, None, return_lse)
+    given = rules
+    if attn_mask is not None or out is not None:
+        given = {**rules, "mask": attn_mask, "out": out}
+    signature = plans.signature(query, key, value, given)
+    if signature is not None:
+        signature += ("sdpa", dropout_p, is_causal, scale, enable_gqa, return_lse)
+        found = plans.run(signature, query, key, value, given, context)
         if found is not None:
             return found
+    elif wants_gradients(query, key, value, attn_mask, out, *rules.values()):
+        from . import torch_ops
+        return torch_ops.differentiable_sdpa(query, key, value, attn_mask, is_causal, enable_gqa, return_lse, context,
+                                             {"out": out, "dropout_p": dropout_p, "scale": scale, **rules})
     q, k, v = borrow(query, "query"), borrow(key, "key"), borrow(value, "value")
     for name, array in (("query", q), ("key", k), ("value", v)):
         if array.ndim < 2:
             raise InvalidArgument("%s has shape %s; at least (seq, dim) is expected" % (name, array.shape))
-    if is_causal and attn_mask is not None:
-        raise InvalidArgument("attn_mask and is_causal exclude each other, as in PyTorch; attention() takes both")
+    check_sdpa_mask(is_causal, attn_mask)
     mask = borrow(attn_mask, "attn_mask") if attn_mask is not None else None
-    lead, n_heads, n_kv_heads = _leading_axes(q, k, v, enable_gqa)
-    if (is_causal or "window" in rules) and "query_offset" not in rules and "cu_seqlens_q" not in rules:
-        rules["query_offset"] = 0
-    rules.update(causal=is_causal, scale=scale, dropout_p=dropout_p, context=context)
+    lead, n_heads, n_kv_heads = leading_axes(q.shape, k.shape, v.shape, enable_gqa)
+    rules = {**rules, **top_left(is_causal, rules), "scale": scale, "dropout_p": dropout_p, "context": context}
     # Where no input has a heads axis, neither has the output.
     ndim = max(q.ndim, k.ndim, v.ndim)
     shape = (lead + (n_heads,) + (q.shape[-2], v.shape[-1]))[-max(ndim, 2):]
@@ -328,17 +350,29 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         call()
     made, lse_made = finish(made, borrow(query)), finish(lse_made, borrow(query))
     if signature is not None and len(lead) == 1:
-        plans.keep(signature, call, query, key, value, made, lse_made, None, None)
+        plans.keep(signature, call, query, made, lse_made, given)
     return (made, lse_made) if return_lse else made
 
 
-def _leading_axes(q, k, v, enable_gqa):
-    """(the broadcast batch axes, query heads, kv heads)."""
-    def heads(array):
-        return array.shape[-3] if array.ndim > 2 else 1
+def check_sdpa_mask(is_causal: bool, attn_mask: Optional[ArrayLike]) -> None:
+    """PyTorch's rule about the two."""
+    if is_causal and attn_mask is not None:
+        raise InvalidArgument("attn_mask and is_causal exclude each other, as in PyTorch; attention() takes both")
+
+
+def top_left(is_causal: bool, rules: Dict[str, Any]) -> Dict[str, Any]:
+    """is_causal as a rule of attention(): aligned top-left unless an offset or packed sequences are given."""
+    aligned = (is_causal or "window" in rules) and "query_offset" not in rules and "cu_seqlens_q" not in rules
+    return {"causal": is_causal, "query_offset": 0} if aligned else {"causal": is_causal}
+
+
+def leading_axes(q: Sequence[int], k: Sequence[int], v: Sequence[int], enable_gqa: bool) -> Tuple[Tuple[int, ...], int, int]:
+    """(the broadcast batch axes, query heads, kv heads) of three shapes."""
+    def heads(shape: Sequence[int]) -> int:
+        return shape[-3] if len(shape) > 2 else 1
 
     try:
-        lead = np.broadcast_shapes(*(a.shape[:-3] for a in (q, k, v)))
+        lead = np.broadcast_shapes(*(tuple(shape[:-3]) for shape in (q, k, v)))
         if enable_gqa:
             kv_heads = np.broadcast_shapes((heads(k),), (heads(v),))[0]
             q_heads = heads(q)
@@ -346,11 +380,12 @@ def _leading_axes(q, k, v, enable_gqa):
             q_heads = kv_heads = np.broadcast_shapes((heads(q),), (heads(k),), (heads(v),))[0]
     except ValueError:
         raise InvalidArgument("shapes %s, %s, %s do not go together%s" % (
-            q.shape, k.shape, v.shape, "" if enable_gqa else " (different numbers of heads need enable_gqa)")) from None
+            tuple(q), tuple(k), tuple(v),
+            "" if enable_gqa else " (different numbers of heads need enable_gqa)")) from None
     return tuple(lead), int(q_heads), int(kv_heads)
 
 
-def _slice(array, index, ndim=4):
+def _slice(array: Array, index: Tuple[int, ...], ndim: int = 4) -> Array:
     """array[index] as an Array of ndim axes."""
     offset = sum(i * s for i, s in zip(index, array.strides))
     size = arrays._ITEM_SIZES[array.code]
@@ -359,8 +394,12 @@ def _slice(array, index, ndim=4):
     return rest.padded(ndim)
 
 
+Floats = np.ndarray[Any, np.dtype[Any]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
 # ---- Looking in ------------------------------------------------------------------------------------
-def _look(query, key, value, lse, rules):
+def _look(query: ArrayLike, key: ArrayLike, value: Optional[ArrayLike], lse: Optional[ArrayLike], rules: Dict[str, Any]) -> Call:
     """A Call whose value and out may be absent; lse, where given, saves a pass over the keys."""
     stand_in = value
     if value is None:
@@ -381,7 +420,7 @@ def _look(query, key, value, lse, rules):
     return call
 
 
-def _row_array(which):
+def _row_array(which: Any) -> Tuple[Any, Any, int]:
     """[(batch, head, query), ...] as a contiguous int64 array that is an attn_row array too, and its length."""
     array = np.ascontiguousarray(which, np.int64)
     if array.ndim != 2 or array.shape[1] != 3:
@@ -389,14 +428,15 @@ def _row_array(which):
     return array, ctypes.cast(array.ctypes.data, ctypes.POINTER(library.Row)), array.shape[0]
 
 
-def _all_or_some(which, call):
+def _all_or_some(which: Any, call: Call) -> Tuple[Any, Any, int]:
     if which is None:
         b, h, n, _ = call.query.shape
         return None, None, b * h * n
     return _row_array(which)
 
 
-def rows(query, key, which, *, value=None, lse=None, out=None, **rules):
+def rows(query: ArrayLike, key: ArrayLike, which: Any, *, value: Optional[ArrayLike] = None, lse: Optional[ArrayLike] = None,
+         out: Optional[ArrayLike] = None, **rules: Any) -> Any:
     """Attention weights of chosen rows: [n, seq_kv] for which = [(batch, head, query), ...]; no N x N matrix is made.
 
     float32 (float64 with a float64 query). Weights are those before dropout; excluded pairs are 0. lse, where known from
@@ -413,7 +453,8 @@ def rows(query, key, which, *, value=None, lse=None, out=None, **rules):
     return out
 
 
-def topk(query, key, k, *, rows=None, value=None, lse=None, **rules):
+def topk(query: ArrayLike, key: ArrayLike, k: int, *, rows: Any = None, value: Optional[ArrayLike] = None,
+         lse: Optional[ArrayLike] = None, **rules: Any) -> Tuple[Ints, Floats]:
     """The k most-weighted keys of chosen rows, descending: (indices [n, k] int64, weights [n, k] float32).
 
     rows: [(batch, head, query), ...]; None: every row, and the results are [batch, heads, seq_q, k]. Rows with fewer than k
@@ -427,7 +468,8 @@ def topk(query, key, k, *, rows=None, value=None, lse=None, **rules):
     return indices, weights
 
 
-def key_mass(query, key, *, value=None, lse=None, **rules):
+def key_mass(query: ArrayLike, key: ArrayLike, *, value: Optional[ArrayLike] = None, lse: Optional[ArrayLike] = None,
+             **rules: Any) -> Floats:
     """How much weight each key receives, summed over queries: [batch, heads, seq_kv]."""
     call = _look(query, key, value, lse, rules)
     b, h = call.query.shape[:2]
@@ -443,23 +485,25 @@ ROW_STAT = np.dtype([("entropy", np.float64), ("mean_distance", np.float64), ("m
                      ("max_key", np.int64), ("key_weight", np.float64)])
 
 
-def row_stats(query, key, *, rows=None, value=None, lse=None, **rules):
+def row_stats(query: ArrayLike, key: ArrayLike, *, rows: Any = None, value: Optional[ArrayLike] = None,
+              lse: Optional[ArrayLike] = None, **rules: Any) -> np.ndarray[Any, Any]:
     """Statistics of chosen rows (None: every row, [batch, heads, seq_q]): a structured array with the fields entropy (nats),
     mean_distance, max_weight, max_key (-1: no key) and key_weight (1 without a sink)."""
     call = _look(query, key, value, lse, rules)
     kept, pointer, n = _all_or_some(rows, call)
     stats = np.empty((n,) if rows is not None else call.query.shape[:3], ROW_STAT)
     call.context.call(lib.attn_sdpa_row_stats, call._reference, pointer, n,
-                      ctypes.cast(_pointer(stats), ctypes.POINTER(library.RowStat)))
+                      ctypes.cast(stats.ctypes.data, ctypes.POINTER(library.RowStat)))
     return stats
 
 
-def merge(outs, lses, *, context=None):
+def merge(outs: Sequence[ArrayLike], lses: Sequence[ArrayLike], *, context: Optional[Context] = None) -> Tuple[Any, Floats]:
     """Combines partial results over disjoint key sets: (out, lse).
 
     outs: arrays [batch, heads, seq, dim] of one shape and dtype; lses: arrays [batch, heads, seq]. A part with lse -inf is
-    neutral; all of them -inf gives 0 and -inf.
+    neutral; all of them -inf gives 0 and -inf. out is in the library of outs[0], lse a NumPy array (float64 for float64 outs).
     """
+    refuse_gradients("merge", *outs, *lses)
     parts = [_four(o, "outs[%d]" % p) for p, o in enumerate(outs)]
     if not parts or len(parts) != len(lses):
         raise InvalidArgument("merge needs as many lses as outs, and at least one: %d, %d" % (len(parts), len(lses)))

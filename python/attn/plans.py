@@ -1,62 +1,75 @@
 """Calls that were made before, kept so that the next one like it costs little.
 
 Building the arguments costs several times the C call of a small problem. Calls on plain NumPy arrays and plain PyTorch
-tensors are therefore kept per thread by everything that they depend on but the addresses (and the lengths of sequences,
-which are arrays too); these are written into the kept struct each time.
+tensors are therefore kept per thread by everything that they depend on but the addresses of arrays, which are written into the
+kept struct each time. All keywords take part: arrays by their shape, strides and type; numbers and short lists by value.
 """
+from __future__ import annotations
+
 import ctypes
 import functools
 import sys
 import threading
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from . import library
-from .arrays import address
-from .context import context_version
+from .arrays import address, borrow
+from .context import Context, context_version, default_context
 from .errors import InvalidArgument
-from .library import lib
+
+Rules = Dict[str, Any]
+Signature = Tuple[Any, ...]
 
 _PLANS_KEPT = 256
+_LONGEST_LIST = 64
+_NUMBERS = frozenset({type(None), bool, int, float})
+# Keywords that take arrays of any strides, and those whose arrays are taken as they are in one type only, when contiguous.
+_VIEWS = frozenset({"out", "mask", "bias", "keep", "key_scale", "value_scale"})
+_INT64, _FLOAT32, _INT32 = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.int32)
+_FLAT = {"kv_len": _INT64, "q_len": _INT64, "cu_seqlens_q": _INT64, "cu_seqlens_k": _INT64, "query_offset": _INT64,
+         "bias_offset": _INT64, "alibi_slopes": _FLOAT32, "relative": _FLOAT32, "sinks": _FLOAT32, "block_table": _INT32}
 
 
 class _Plans(threading.local):
-    def __init__(self):
-        self.kept = {}
+    def __init__(self) -> None:
+        self.kept: Dict[Signature, _Plan] = {}
 
 
 _plans = _Plans()
 
 
-class _Plan:
-    __slots__ = ("call", "version", "slots", "make_out", "lse_slot", "make_lse", "where", "numpy")
-
-    def __init__(self, call, arrays, out, lse):
-        """arrays: (name of the field, array) of each input that the call was made with."""
-        self.call, self.version = call, context_version()
-        self.slots = [_slot(call.args, _OFFSETS[name]) for name, _ in arrays]
-        self.numpy = type(out) is np.ndarray
-        self.where = address if self.numpy else sys.modules["torch"].Tensor.data_ptr
-        self.make_out, self.make_lse = _maker(out), None
-        self.slots.append(_slot(call.args, _OFFSETS["out"]))
-        self.lse_slot = None
-        if lse is not None:
-            self.lse_slot = _slot(call.args, _OFFSETS["lse"])
-            self.make_lse = _maker(lse)
-        call._kept.clear()  # addresses are written anew each time
-        call.out = call.lse = call.lse_array = call.query = None
+# ---- Where addresses stand in the arguments ----------------------------------------------------------
+def _offsets() -> Dict[str, int]:
+    args, mask, layout = library.SdpaArgs, library.SdpaArgs.mask.offset, library.SdpaArgs.layout.offset
+    found = {name: getattr(args, name).offset
+             for name in ("query", "key", "value", "out", "lse", "keep", "key_scale", "value_scale", "sinks", "dropout_seed")}
+    for name in ("allow", "bias", "kv_len", "q_len", "cu_seqlens_q", "cu_seqlens_k", "alibi_slopes", "relative"):
+        found[name] = mask + getattr(library.Mask, name).offset
+    found["query_offset"] = mask + library.Mask.query_offsets.offset
+    found["bias_offset"] = mask + library.Mask.bias_offsets.offset
+    found["block_table"] = layout + library.KvLayout.block_table.offset
+    return found
 
 
-_OFFSETS = {name: getattr(library.SdpaArgs, name).offset for name in ("query", "key", "value", "out", "lse")}
-_OFFSETS.update({name: library.SdpaArgs.mask.offset + getattr(library.Mask, name).offset for name in ("allow", "bias", "kv_len")})
+_OFFSETS = _offsets()
 
 
-def _slot(args, offset):
-    """The pointer at an offset of an argument struct, as something that can be assigned."""
-    return ctypes.c_uint64.from_buffer(args, offset)
+def _slot(args: library.SdpaArgs, name: str) -> ctypes.c_uint64:
+    """The pointer (or the seed) of a field of the arguments, as something that can be assigned."""
+    return ctypes.c_uint64.from_buffer(args, _OFFSETS[name])
 
 
-def _maker(array):
+def _tensor_address(tensor: Any) -> int:
+    return tensor.data_ptr()  # type: ignore[no-any-return]
+
+
+def _itself(number: int) -> int:
+    return number
+
+
+def _maker(array: Any) -> Callable[[], Any]:
     """A function that makes another array like this one."""
     if type(array) is np.ndarray:
         return functools.partial(np.empty, array.shape, array.dtype)
@@ -64,75 +77,121 @@ def _maker(array):
     return functools.partial(torch.empty_strided, tuple(array.shape), array.stride(), dtype=array.dtype)
 
 
-def signature(query, key, value, out, mask, kv_len, *rest):
-    """What a call depends on but for the addresses; None where it is no call on plain arrays of one library."""
+class _Plan:
+    __slots__ = ("call", "context", "version", "query", "key", "value", "out", "lse", "more", "make_out", "make_lse", "where")
+
+    def __init__(self, call: Any, query: Any, out: Any, lse: Any, rules: Rules) -> None:
+        args = call.args
+        self.call, self.context, self.version = call, default_context(), context_version()
+        self.query, self.key, self.value, self.out, self.lse = (
+            _slot(args, name) for name in ("query", "key", "value", "out", "lse"))
+        self.where: Callable[[Any], int] = address if type(query) is np.ndarray else _tensor_address
+        self.make_out = None if rules.get("out") is not None else _maker(out)
+        self.make_lse = None if lse is None else _maker(lse)
+        self.more: List[Tuple[str, ctypes.c_uint64, Callable[[Any], int]]] = []
+        for name, given in rules.items():
+            if name == "dropout_seed":
+                self.more.append((name, _slot(args, name), _itself))
+            elif name != "out" and type(given) not in _NUMBERS and type(given) not in (list, tuple):
+                field = name if name != "mask" else "allow" if borrow(given).code == library.BOOL else "bias"
+                find = address if type(given) is np.ndarray else _tensor_address
+                self.more.append((name, _slot(args, field), find))
+        # Addresses are written anew each time; what was made of lists stays.
+        users = [a for a in rules.values() if type(a) is np.ndarray]
+        call._kept[:] = [a for a in call._kept if type(a) is np.ndarray and not any(np.may_share_memory(a, u) for u in users)]
+        call.out = call.lse = call.lse_array = call.query = call.context = None
+
+
+# ---- What a call depends on -------------------------------------------------------------------------
+def _is_plain_tensor(array: Any, torch: Any) -> bool:
+    return type(array) is torch.Tensor and array.is_cpu and array.layout is torch.strided and not array.is_neg() \
+        and not (array.requires_grad and torch.is_grad_enabled())
+
+
+def _part(name: str, given: Any) -> Optional[Signature]:
+    """What a keyword that is no number adds to the signature; None where such a call is not kept."""
+    kind = type(given)
+    if name == "dropout_seed":
+        return (name,)
+    if kind is list or kind is tuple:
+        return (name, tuple(given)) if len(given) <= _LONGEST_LIST and all(type(g) in _NUMBERS for g in given) else None
+    if kind is np.ndarray:
+        if name in _VIEWS:
+            return (name, given.shape, given.strides, given.dtype)
+        wanted = _FLAT.get(name)
+        return (name, given.shape, kind) if wanted is not None and given.dtype == wanted and given.flags.c_contiguous else None
+    torch = sys.modules.get("torch")
+    if name in _VIEWS and torch is not None and _is_plain_tensor(given, torch):
+        return (name, given.shape, given.stride(), given.dtype)
+    return None
+
+
+def signature(query: Any, key: Any, value: Any, rules: Rules) -> Optional[Signature]:
+    """What a call depends on but for the addresses; None where it is no call on plain arrays of one library.
+
+    A tensor that requires gradients has no signature while gradients are recorded."""
     kind = type(query)
     if kind is np.ndarray:
         if type(key) is not kind or type(value) is not kind:
             return None
-        if out is not None:
-            if type(out) is not kind:
-                return None
-            rest += (out.shape, out.strides, out.dtype)
-        if mask is not None:
-            if type(mask) is not kind or mask.dtype == np.uint8:
-                return None
-            rest += (mask.shape, mask.strides, mask.dtype, True)
-        if kv_len is not None:
-            if type(kv_len) is not kind or kv_len.dtype != np.int64 or not kv_len.flags.c_contiguous:
-                return None
-            rest += (kv_len.shape, "kv_len")
-        return (query.shape, query.strides, query.dtype, key.shape, key.strides, key.dtype, value.shape, value.strides,
-                value.dtype, rest)
-    torch = sys.modules.get("torch")
-    if torch is None or kind is not torch.Tensor or type(key) is not kind or type(value) is not kind:
-        return None
-    for tensor in (query, key, value, out, mask):
-        if tensor is not None:
-            if type(tensor) is not kind or not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_neg():
-                return None
-            rest += (tensor.shape, tensor.stride(), tensor.dtype)
-    if kv_len is not None:
-        if type(kv_len) is not np.ndarray or kv_len.dtype != np.int64 or not kv_len.flags.c_contiguous:
+        found: Signature = (query.shape, query.strides, query.dtype, key.shape, key.strides, key.dtype, value.shape,
+                            value.strides, value.dtype)
+    else:
+        torch = sys.modules.get("torch")
+        if torch is None or not (_is_plain_tensor(query, torch) and _is_plain_tensor(key, torch)
+                                 and _is_plain_tensor(value, torch)):
             return None
-        rest += (kv_len.shape, "kv_len")
-    return (out is None, mask is None, rest)
+        found = (query.shape, query.stride(), query.dtype, key.shape, key.stride(), key.dtype, value.shape, value.stride(),
+                 value.dtype)
+    for name, given in rules.items():
+        if type(given) in _NUMBERS and name != "dropout_seed":
+            found += (name, given)
+            continue
+        part = _part(name, given)
+        if part is None:
+            return None
+        found += part
+    return found
 
 
-def run(sign, query, key, value, out, mask, kv_len, return_lse):
-    """Runs the kept call of this signature, or returns None where there is none."""
+# ---- Keeping and running ----------------------------------------------------------------------------
+def run(sign: Signature, query: Any, key: Any, value: Any, rules: Rules, context: Optional[Context] = None) -> Any:
+    """Runs the kept call of this signature: out, or (out, lse); None where there is none."""
     # It is taken out while it runs, so that a signal handler which calls attention too cannot change it.
     kept = _plans.kept
     plan = kept.pop(sign, None)
     if plan is None or plan.version != context_version():
         return None
-    where, slots = plan.where, plan.slots
-    if out is None:
+    where = plan.where
+    if plan.make_out is not None:
         out = plan.make_out()
-    elif plan.numpy and not out.flags.writeable:
-        raise InvalidArgument("out cannot be written to")
-    slots[0].value, slots[1].value, slots[2].value, slots[-1].value = where(query), where(key), where(value), where(out)
-    if mask is not None:
-        slots[3].value = where(mask)
-    if kv_len is not None:
-        slots[-2].value = address(kv_len)
-    lse = None
-    if return_lse:
-        lse = plan.make_lse()
-        plan.lse_slot.value = where(lse)
-    plan.call.context.call(lib.attn_sdpa_forward, plan.call._reference, None, 0)
+    else:
+        out = rules["out"]
+        if type(out) is np.ndarray and not out.flags.writeable:
+            raise InvalidArgument("out cannot be written to")
+    plan.query.value, plan.key.value, plan.value.value = where(query), where(key), where(value)
+    plan.out.value = where(out) if type(out) is type(query) else _address_of(out)
+    for name, slot, find in plan.more:
+        slot.value = find(rules[name])
+    make_lse = plan.make_lse
+    if make_lse is None:
+        (context or plan.context).forward(plan.call._reference)
+        kept[sign] = plan
+        return out
+    lse = make_lse()
+    plan.lse.value = where(lse)
+    (context or plan.context).forward(plan.call._reference)
     kept[sign] = plan
-    return (out, lse) if return_lse else out
+    return out, lse
 
 
-def keep(sign, call, query, key, value, out, lse, mask, kv_len):
+def _address_of(array: Any) -> int:
+    return address(array) if type(array) is np.ndarray else _tensor_address(array)
+
+
+def keep(sign: Signature, call: Any, query: Any, out: Any, lse: Any, rules: Rules) -> None:
     """Keeps a call that has been made for run()."""
-    used = [("query", query), ("key", key), ("value", value)]
-    if mask is not None:
-        used.append(("allow" if str(mask.dtype) in ("bool", "torch.bool") else "bias", mask))
-    if kv_len is not None:
-        used.append(("kv_len", kv_len))
     kept = _plans.kept
     if len(kept) >= _PLANS_KEPT:
         kept.clear()
-    kept[sign] = _Plan(call, used, out, lse)
+    kept[sign] = _Plan(call, query, out, lse, rules)

@@ -1,25 +1,36 @@
 """Rotary position embedding (Su et al. 2021)."""
+from __future__ import annotations
+
 from ctypes import byref
+from typing import Any, Optional
 
 import numpy as np
 
 from . import library
-from .arrays import borrow, empty, finish, floats, writable
-from .context import default_context
+from .arrays import ArrayLike, borrow, empty, finish, floats, wants_gradients, writable
+from .context import Context, default_context
 from .errors import InvalidArgument
 from .library import lib
 
 
-def rope(x, *, rotary_dim=0, interleaved=False, inverse=False, base=0.0, position_offset=0, positions=None, scaling="plain",
-         factor=0.0, low_freq_factor=0.0, high_freq_factor=0.0, beta_fast=0.0, beta_slow=0.0, attention_factor=0.0,
-         original_length=0, cos_table=None, sin_table=None, out=None, context=None):
+def rope(x: ArrayLike, *, rotary_dim: int = 0, interleaved: bool = False, inverse: bool = False, base: float = 0.0,
+         position_offset: int = 0, positions: Any = None, scaling: str = "plain", factor: float = 0.0,
+         low_freq_factor: float = 0.0, high_freq_factor: float = 0.0, beta_fast: float = 0.0, beta_slow: float = 0.0,
+         attention_factor: float = 0.0, original_length: int = 0, cos_table: Any = None, sin_table: Any = None,
+         out: Optional[ArrayLike] = None, context: Optional[Context] = None) -> Any:
     """Rotates pairs of each head's vector by position * frequency; x [batch, heads, seq, head_dim], same shape out.
 
     Pairs are (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved; the first rotary_dim of head_dim turn (0: all of it).
     positions: [seq] or [batch, seq], else position_offset + index. scaling: plain, linear, ntk, llama3, yarn. cos_table and
     sin_table [rows, rotary_dim/2], row = position, replace base and scaling. inverse rotates back (the gradient).
-    out may be x itself.
+    out may be x itself. A PyTorch tensor that requires a gradient gets one (of x; not with out).
     """
+    if wants_gradients(x, out):
+        given = {name: value for name, value in locals().items() if name not in ("x", "out")}
+        if out is not None:
+            raise InvalidArgument("out is given and a gradient is to be recorded: leave it out, or use torch.no_grad()")
+        from . import torch_ops
+        return torch_ops.differentiable_rope(rope, x, given)
     source = borrow(x, "x")
     if source.ndim != 4:
         raise InvalidArgument("x has shape %s; [batch, heads, seq, head_dim] is expected" % (source.shape,))

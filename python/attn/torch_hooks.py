@@ -3,16 +3,21 @@
 What libattn does not cover goes to PyTorch unchanged: other devices and types, nested tensors, more than four axes, masks of
 another type, forward-mode derivatives, and calls so small that PyTorch's own path costs less.
 """
+from __future__ import annotations
+
 import contextlib
+from typing import Any, Iterator, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as functional
+from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import operator, plans, torch_ops
 from .context import default_context
 
 _TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_NO_RULES: plans.Rules = {}
 _original = functional.scaled_dot_product_attention
 
 # Calls with a smaller product of query elements and keys go to PyTorch. Measured with causal f32 problems of 4, 12 and 24 heads,
@@ -20,9 +25,11 @@ _original = functional.scaled_dot_product_attention
 # 0.97x at 2^22.6 and 1.12x at 2^23.6. bench/python.py shows single rows.
 SMALLEST_CALL = 1 << 22
 SMALLEST_CALL_WITH_GRADIENTS = 1 << 23
+SMALLEST_KEY = 1 << 12  # in elements: 16 keys of 4 heads of 64
 
 
-def covered(query, key, value, mask, is_causal, enable_gqa):
+def covered(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, is_causal: bool,
+            enable_gqa: bool) -> bool:
     """Does libattn take this call?"""
     for tensor in (query, key, value):
         if not isinstance(tensor, torch.Tensor) or tensor.is_nested or tensor.device.type != "cpu" or tensor.dtype not in _TYPES \
@@ -43,34 +50,42 @@ def covered(query, key, value, mask, is_causal, enable_gqa):
         full = (batch if query.dim() == 4 else 1, heads, query.shape[-2], key.shape[-2])
         if any(extent not in (1, want) for extent, want in zip(mask.shape[::-1], full[::-1])):
             return False
-    return torch.compiler.is_compiling() or (forward_ad._current_level < 0 and _only_vmap())
+    return torch.compiler.is_compiling() or (forward_ad._current_level < 0 and _only_vmap(dropout_p))
 
 
-def _only_vmap():
-    """Custom operators know torch.func.vmap, and not torch.func.grad, jvp and the like."""
+def _only_vmap(dropout_p: float) -> bool:
+    """Custom operators know torch.func.vmap, and not torch.func.grad, jvp and the like, nor the seeds of mapped dropout."""
     stack = torch._C._functorch.get_interpreter_stack()
-    return not stack or all(level.key() == torch._C._functorch.TransformType.Vmap for level in stack)
+    return not stack or (dropout_p == 0.0 and all(level.key() == torch._C._functorch.TransformType.Vmap for level in stack))
 
 
-def _pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+def _pytorch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float, is_causal: bool,
+             scale: Optional[float], enable_gqa: bool) -> Tensor:
     if scale is None and not enable_gqa:
         return _original(query, key, value, attn_mask, dropout_p, is_causal)
     return _original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
-def dropout_seed(dropout_p):
-    """A seed from PyTorch's generator, so that torch.manual_seed repeats the pattern."""
-    return int(torch.randint(1 << 62, ()).item()) if dropout_p > 0.0 else 0
+def dropout_seed(dropout_p: float) -> Union[int, Tensor]:
+    """A seed from PyTorch's generator, so that torch.manual_seed repeats the pattern; a tensor while torch.compile looks on."""
+    if dropout_p == 0.0:
+        return 0
+    seed = torch.randint(1 << 62, ())
+    return seed if torch.compiler.is_compiling() else int(seed.item())
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
-                                 enable_gqa=False):
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
+                                 enable_gqa: bool = False) -> Tensor:
     """torch.nn.functional.scaled_dot_product_attention, served by libattn where it covers the call."""
     try:
+        # First of all, with one look, the calls that take PyTorch some ten microseconds: a second look costs 2 % of them.
+        if key.numel() < SMALLEST_KEY and scale is None and not enable_gqa:
+            return _original(query, key, value, attn_mask, dropout_p, is_causal)
         size = query.numel() * key.size(-2)
     except (AttributeError, IndexError, RuntimeError):  # no tensor, or a nested one
         size = -1
-    if size < SMALLEST_CALL:  # first of all, because these calls are short
+    if size < SMALLEST_CALL:
         return _pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     wanted = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad
                                           or (attn_mask is not None and attn_mask.requires_grad))
@@ -79,15 +94,17 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     signature = None
     if not wanted and attn_mask is None and dropout_p == 0.0 and not torch.is_autocast_enabled("cpu") \
             and torch_ops.plain(query, key, value):
-        signature = plans.signature(query, key, value, None, None, None, is_causal, scale, enable_gqa)
-        found = None if signature is None else plans.run(signature, query, key, value, None, None, None, False)
-        if found is not None:
-            return found
+        signature = plans.signature(query, key, value, _NO_RULES)
+        if signature is not None:
+            signature += ("torch", is_causal, scale, enable_gqa)
+            found: Optional[Tensor] = plans.run(signature, query, key, value, _NO_RULES)
+            if found is not None:
+                return found
     if torch.is_autocast_enabled("cpu") and query.is_floating_point():
         to = torch.get_autocast_dtype("cpu")
         query, key, value = query.to(to), key.to(to), value.to(to)
         attn_mask = attn_mask.to(to) if attn_mask is not None and attn_mask.is_floating_point() else attn_mask
-    if not covered(query, key, value, attn_mask, is_causal, enable_gqa):
+    if not covered(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
         return _pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     four = [t.unsqueeze(0) if t.dim() == 3 else t for t in (query, key, value)]
     offset = 0 if is_causal else None
@@ -96,36 +113,48 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         out = call()
     else:
         allow, bias = (attn_mask, None) if attn_mask is not None and attn_mask.dtype == torch.bool else (None, attn_mask)
-        rules = torch_ops.Rules(allow=allow, dropout_p=dropout_p, seed=dropout_seed(dropout_p), causal=is_causal, offset=offset,
-                                scale=scale)
+        lengths = None
+        if allow is not None and allow.shape == (four[0].shape[0], 1, 1, four[1].shape[2]) and torch_ops.plain(allow, *four):
+            lengths = torch_ops.lengths_of(allow[:, 0, 0])  # padding at the end is skipped, not masked
+            allow = allow if lengths is None else None
+        rules = torch_ops.Rules(allow=allow, lengths=lengths, dropout_p=dropout_p, seed=dropout_seed(dropout_p),
+                                causal=is_causal, offset=offset, scale=scale)
         out = torch_ops.attention(*four, bias=bias, rules=rules)
     out = out.squeeze(0) if query.dim() == 3 else out
     if signature is not None:
-        plans.keep(signature, call, query, key, value, out, None, None, None)
+        plans.keep(signature, call, query, out, None, _NO_RULES)
     return out
 
 
 # ---- Below PyTorch: the two ATen operators of its CPU flash attention -------------------------------
-_dispatcher = None
+_FLASH = "aten::_scaled_dot_product_flash_attention_for_cpu"
+_dispatcher: Any = None
 
 
-def _aten_rules(is_causal, scale):
+def _aten_rules(dropout_p: float, is_causal: bool, scale: Optional[float]) -> torch_ops.Rules:
+    if dropout_p:  # PyTorch's kernel has no dropout, and its choice of kernels knows that
+        raise NotImplementedError("%s with dropout_p %g" % (_FLASH, dropout_p))
     return torch_ops.Rules(causal=is_causal, offset=0 if is_causal else None, scale=scale)
 
 
-def _aten_forward(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-    return torch_ops.forward(query, key, value, torch_ops.usable_bias(attn_mask, query), None,
-                             _aten_rules(is_causal, scale), False)
+def _aten_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
+                  attn_mask: Optional[Tensor] = None, scale: Optional[float] = None) -> Tuple[Tensor, Tensor]:
+    out, lse = torch_ops.forward(query, key, value, torch_ops.usable_bias(attn_mask, query), None,
+                                 _aten_rules(dropout_p, is_causal, scale), False)
+    return out, lse
 
 
-def _aten_backward(d_out, query, key, value, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
-    bias, rules = torch_ops.usable_bias(attn_mask, query), _aten_rules(is_causal, scale)
+def _aten_backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, dropout_p: float,
+                   is_causal: bool, *, attn_mask: Optional[Tensor] = None,
+                   scale: Optional[float] = None) -> Tuple[Tensor, Tensor, Tensor]:
+    bias, rules = torch_ops.usable_bias(attn_mask, query), _aten_rules(dropout_p, is_causal, scale)
     if out.dtype in (torch.float16, torch.bfloat16):  # see torch_ops.exact_out; here it must be computed again
         out, lse = torch_ops.forward(query, key, value, bias, None, rules, True)
-    return torch_ops.backward(d_out, None, query, key, value, bias, None, out, lse.contiguous(), rules, False, False)[:3]
+    found = torch_ops.backward(d_out, None, query, key, value, bias, None, out, lse.contiguous(), rules, False, False)
+    return found[0], found[1], found[2]
 
 
-def install(dispatcher=False):
+def install(dispatcher: bool = False) -> None:
     """Makes torch.nn.functional.scaled_dot_product_attention use libattn on CPU tensors.
 
     dispatcher: also replace aten::_scaled_dot_product_flash_attention_for_cpu and its backward, which catches callers that
@@ -140,7 +169,7 @@ def install(dispatcher=False):
         _dispatcher.impl("_scaled_dot_product_flash_attention_for_cpu_backward", _aten_backward, "CPU", allow_override=True)
 
 
-def uninstall():
+def uninstall() -> None:
     """Puts PyTorch's own operators back."""
     global _dispatcher
     functional.scaled_dot_product_attention = _original
@@ -150,7 +179,7 @@ def uninstall():
 
 
 @contextlib.contextmanager
-def installed(dispatcher=False):
+def installed(dispatcher: bool = False) -> Iterator[None]:
     """with attn.installed(): ... - install() for a block; what was installed before stays so."""
     was, had = functional.scaled_dot_product_attention, _dispatcher
     install(dispatcher)

@@ -9,7 +9,12 @@ become rules of the operator: a window, lengths, boundaries; no matrix of seq_q 
 mask function of the user's own, chunks, blocks) becomes the boolean matrix that "sdpa" would get. Soft caps, sinks, dropout,
 gradients and attention biases are served; on other devices than the CPU, and under torch.compile, "sdpa" is called.
 """
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Optional, Tuple
+
 import torch
+from torch import Tensor
 from transformers import masking_utils, modeling_utils
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -20,19 +25,19 @@ NAME = "attn"
 
 
 # ---- Masks -----------------------------------------------------------------------------------------
-class RuleMask(torch.Tensor):
+class RuleMask(torch.Tensor):  # type: ignore[misc]
     """A boolean mask [batch, 1, seq_q, seq_kv] known by its rules. It takes no memory until something reads it: any
     operation on it first makes the real tensor, so code that slices or combines masks stays right."""
 
     @staticmethod
-    def make(shape, rules, dense):
+    def make(shape: Tuple[int, ...], rules: torch_ops.Rules, dense: Callable[[], Tensor]) -> Any:
         """rules: torch_ops.Rules without scale, softcap and dropout; dense: a function that makes the real mask."""
         mask = torch.zeros((), dtype=torch.bool).expand(shape).as_subclass(RuleMask)
         mask.rules, mask.make_dense, mask.segments = rules, dense, None
         return mask
 
     @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in _SAME:
             return args[0]
         if function in _DESCRIBING:
@@ -47,7 +52,7 @@ _DESCRIBING = {torch.Tensor.shape.__get__, torch.Tensor.dtype.__get__, torch.Ten
                torch.Tensor.dim, torch.Tensor.size, torch.Tensor.is_floating_point, torch.Tensor.__len__, torch.is_floating_point}
 
 
-def _dense(value):
+def _dense(value: Any) -> Any:
     if isinstance(value, RuleMask):
         return value.make_dense()
     if isinstance(value, (tuple, list)):
@@ -59,7 +64,7 @@ class _Unknown(Exception):
     """A mask function that is not one of Transformers' own, or in a combination that has no rule."""
 
 
-def _closure(function, outer):
+def _closure(function: Any, outer: str) -> Optional[Dict[str, Any]]:
     """The variables that a function made by masking_utils.<outer> closes over; None for any other function."""
     if getattr(function, "__module__", None) != masking_utils.__name__ \
             or not function.__qualname__.startswith(outer + ".<locals>."):
@@ -67,7 +72,7 @@ def _closure(function, outer):
     return dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
 
 
-def _read(function, found, packed=None):
+def _read(function: Any, found: Dict[str, Any]) -> None:
     """Adds what a mask function says to found: causal, left, right, and lists of padding and packing tensors."""
     if function is masking_utils.causal_mask_function:
         found["causal"] = True
@@ -75,7 +80,7 @@ def _read(function, found, packed=None):
         pass
     elif (variables := _closure(function, "and_masks")) is not None:
         for part in variables["mask_functions"]:
-            _read(part, found, packed)
+            _read(part, found)
     elif (variables := _closure(function, "sliding_window_overlay")) is not None:
         found["left"] = min(found["left"], variables["sliding_window"] - 1)
     elif (variables := _closure(function, "sliding_window_bidirectional_overlay")) is not None:
@@ -96,9 +101,9 @@ def _read(function, found, packed=None):
 _OPEN = 1 << 62
 
 
-def read_mask_function(function):
+def read_mask_function(function: Any) -> Optional[Dict[str, Any]]:
     """What a mask function of Transformers says, as a dict; None where it is not wholly understood."""
-    found = {"causal": False, "left": _OPEN, "right": _OPEN, "padding": [], "packed": [], "remapped": False}
+    found: Dict[str, Any] = {"causal": False, "left": _OPEN, "right": _OPEN, "padding": [], "packed": [], "remapped": False}
     try:
         _read(function, found)
     except (_Unknown, KeyError, ValueError):
@@ -108,7 +113,7 @@ def read_mask_function(function):
     return found
 
 
-def _starts(packed):
+def _starts(packed: Tensor) -> Tensor:
     """Boundaries [segments + 1] of the packed sequences of a whole batch laid end to end; packed [batch, seq]."""
     batch, seq = packed.shape
     new = torch.ones_like(packed, dtype=torch.bool)
@@ -117,24 +122,25 @@ def _starts(packed):
     return torch.cat([starts, starts.new_tensor([batch * seq])])
 
 
-def _padding(keep, kv_length, kv_offset):
+def _padding(keep: Tensor, kv_length: int, kv_offset: int) -> Tuple[Any, Optional[Tensor]]:
     """(lengths, allow) of a 2-D padding mask, both None where nothing is hidden."""
     keep = keep[:, kv_offset:kv_offset + kv_length]
     if bool(keep.all()):
         return None, None
-    lengths = keep.sum(-1)
-    if bool((keep == (torch.arange(kv_length) < lengths[:, None])).all()):  # hidden keys at the end only
-        return lengths.to(torch.int64).numpy(), None
+    lengths = torch_ops.lengths_of(keep)
+    if lengths is not None:  # hidden keys at the end only
+        return lengths, None
     return None, keep[:, None, None, :].contiguous()
 
 
-def attn_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=masking_utils.causal_mask_function,
-              attention_mask=None, use_vmap=False, device="cpu", **kwargs):
+def attn_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0,
+              mask_function: Any = masking_utils.causal_mask_function, attention_mask: Optional[Tensor] = None,
+              use_vmap: bool = False, device: Any = "cpu", **kwargs: Any) -> Any:
     """What Transformers calls to make the mask of a forward pass (an AttentionMaskInterface function)."""
     for name in ("allow_is_causal_skip", "allow_is_bidirectional_skip"):
         kwargs.pop(name, None)
 
-    def dense():
+    def dense() -> Any:
         return masking_utils.sdpa_mask(
             batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
             mask_function=mask_function, attention_mask=attention_mask, use_vmap=use_vmap, device=device,
@@ -162,13 +168,13 @@ def attn_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_fun
 
 
 # ---- Attention -------------------------------------------------------------------------------------
-def _end_to_end(tensor):
+def _end_to_end(tensor: Tensor) -> Tensor:
     """[batch, heads, seq, dim] as [1, heads, batch * seq, dim]."""
     batch, heads, seq, dim = tensor.shape
     return tensor if batch == 1 else tensor.transpose(0, 1).reshape(1, heads, batch * seq, dim)
 
 
-def _starts_given(kwargs):
+def _starts_given(kwargs: Dict[str, Any]) -> Tuple[Any, Any]:
     """Boundaries that the caller passed for packed sequences (DataCollatorWithFlattening), or (None, None)."""
     starts_q, starts_k = kwargs.get("cu_seq_lens_q"), kwargs.get("cu_seq_lens_k")
     if starts_q is None or starts_k is None:
@@ -176,8 +182,9 @@ def _starts_given(kwargs):
     return starts_q.to(torch.int64).numpy(), starts_k.to(torch.int64).numpy()
 
 
-def _rules_of(module, query, key, attention_mask, is_causal, kwargs):
-    """(rules, float mask, boolean mask of a kind that is no rule) of one call."""
+def _rules_of(module: Any, query: Tensor, key: Tensor, attention_mask: Any, is_causal: Optional[bool],
+              kwargs: Dict[str, Any]) -> Tuple[torch_ops.Rules, Optional[Tensor]]:
+    """(rules, float mask) of one call."""
     if isinstance(attention_mask, RuleMask):
         return attention_mask.segments or attention_mask.rules, None
     starts_q, starts_k = _starts_given(kwargs)
@@ -194,13 +201,15 @@ def _rules_of(module, query, key, attention_mask, is_causal, kwargs):
     return torch_ops.Rules(), attention_mask
 
 
-def _served(query, key, value):
+def _served(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return query.device.type == "cpu" and not torch.compiler.is_compiling() and query.dtype == key.dtype == value.dtype \
         and query.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16) and query.dim() == 4
 
 
-def attn_attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None,
-                           position_bias=None, softcap=None, s_aux=None, **kwargs):
+def attn_attention_forward(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, dropout: float = 0.0,
+                           scaling: Optional[float] = None, is_causal: Optional[bool] = None,
+                           position_bias: Optional[Tensor] = None, softcap: Optional[float] = None,
+                           s_aux: Optional[Tensor] = None, **kwargs: Any) -> Tuple[Tensor, None]:
     """What Transformers calls in each attention layer (an AttentionInterface function).
 
     query [batch, n_heads, seq_q, head_dim], key and value [batch, n_kv_heads, seq_kv, ...]; returns the output as
@@ -212,8 +221,9 @@ def attn_attention_forward(module, query, key, value, attention_mask, dropout=0.
         if softcap is not None or s_aux is not None:
             raise NotImplementedError("attn serves softcap and sinks on the CPU, outside torch.compile; use \"eager\" here")
         mask = _dense(attention_mask)
-        return sdpa_attention_forward(module, query, key, value, mask, dropout=dropout, scaling=scaling, is_causal=is_causal,
-                                      position_bias=position_bias, **kwargs)
+        result: Tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, dropout=dropout, scaling=scaling,
+                                                             is_causal=is_causal, position_bias=position_bias, **kwargs)
+        return result
     rules, bias = _rules_of(module, query, key, attention_mask, is_causal, kwargs)
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
@@ -227,7 +237,7 @@ def attn_attention_forward(module, query, key, value, attention_mask, dropout=0.
     return out.transpose(1, 2).contiguous(), None
 
 
-def register():
+def register() -> None:
     """Makes attn_implementation="attn" known to Transformers. Importing this module has done it already."""
     modeling_utils.AttentionInterface.register(NAME, attn_attention_forward)
     masking_utils.AttentionMaskInterface.register(NAME, attn_mask)

@@ -7,7 +7,7 @@ import unittest
 import numpy as np
 
 import attn
-from attn import arrays
+from attn import arrays, plans
 
 try:
     import ml_dtypes
@@ -223,6 +223,45 @@ class Values(unittest.TestCase):
             attn.scaled_dot_product_attention(q, k, v, is_causal=True)
             with self.assertRaises(attn.InvalidArgument):
                 attn.attention(q, k, v, causal=True)
+
+    def test_kept_calls_with_every_keyword(self):
+        """A second call of the same kind, with other arrays, is the kept one: it equals a call made from nothing, bit for bit."""
+        rng = np.random.default_rng(5)
+        floats = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+        integers = lambda *values: np.array(values, np.int64)  # noqa: E731
+        kinds = {
+            "lengths": lambda: {"kv_len": rng.integers(0, 8, 2), "q_len": rng.integers(0, 6, 2)},
+            "a list": lambda: {"kv_len": [7, 3], "softcap": 2.0},
+            "offsets": lambda: {"causal": True, "query_offset": rng.integers(0, 3, 2)},
+            "slopes": lambda: {"alibi_slopes": np.abs(floats(4)), "bias_offset": rng.integers(0, 3, 2)},
+            "table": lambda: {"relative": floats(4, 5), "relative_left": 2, "bias_offset": 1},
+            "sinks": lambda: {"sinks": floats(4), "scale": -0.3}, "mask": lambda: {"mask": rng.random((2, 1, 5, 7)) < 0.6},
+            "bytes": lambda: {"mask": (rng.random((5, 7)) < 0.6).astype(np.uint8)},
+            "both": lambda: {"mask": rng.random((5, 7)) < 0.6, "bias": floats(4, 1, 7)},
+            "dropout": lambda: {"dropout_p": 0.4, "dropout_seed": int(rng.integers(1 << 62))},
+            "keep": lambda: {"dropout_p": 0.4, "keep": rng.random((2, 4, 5, 7)) < 0.6},
+            "context": lambda: {"context": attn.Context(isa="scalar"), "window": (1, 2), "query_offset": 1},
+            "packed": lambda: {"cu_seqlens_q": integers(0, rng.integers(1, 4), 5), "cu_seqlens_k": integers(0, rng.integers(1, 6), 7)}}
+        for name, make in kinds.items():
+            batch = 1 if name == "packed" else 2
+            for n in range(3):
+                q, k, v = problem(seed=n, batch=batch)
+                rules = make()
+                want = attn.prepare(q, k, v, return_lse=True, **rules)()
+                before = len(plans._plans.kept)
+                got = attn.attention(q, k, v, return_lse=True, **rules)
+                self.assertEqual(len(plans._plans.kept) - before, 1 if n == 0 else 0, name)
+                for g, w in zip(got, want):
+                    self.assertEqual(g.tobytes(), w.tobytes(), name)
+        # int8 keys and values in pages
+        table = np.array([[2, 0], [3, 1]], np.int32)
+        pages = [rng.integers(-100, 100, (4, 2, 4, width)).astype(np.int8) for width in (8, 6)]
+        for n in range(3):
+            q, scales = problem(seed=n)[0], [np.abs(floats(4, 2, 4, 1)) for _ in range(2)]
+            rules = {"block_table": table[::-1].copy() if n == 1 else table, "seq_kv": 7, "key_scale": scales[0],
+                     "value_scale": scales[1]}
+            self.assertEqual(attn.attention(q, *pages, **rules).tobytes(),
+                             attn.prepare(q, *pages, return_lse=False, **rules)().tobytes())
 
     def test_prepared_call_sees_new_contents(self):
         q, k, v = problem()

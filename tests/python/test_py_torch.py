@@ -1,5 +1,6 @@
 """attn.install() against PyTorch's own operator in float64: values, gradients, gradcheck, vmap, compile, dropout, autocast.
 Skipped where torch is not installed (it is several gigabytes)."""
+import shutil
 import unittest
 
 import attn
@@ -21,27 +22,31 @@ def problem(seed=0, batch=2, heads=4, kv_heads=4, seq_q=9, seq_kv=9, dim=8, dtyp
     return make(heads, seq_q), make(kv_heads, seq_kv), make(kv_heads, seq_kv)
 
 
+SMALLEST = ("SMALLEST_CALL", "SMALLEST_CALL_WITH_GRADIENTS", "SMALLEST_KEY")
 BOUND = {"float64": 1e-10, "float32": 2e-5, "float16": 5e-3, "bfloat16": 4e-2}
 
 
 @unittest.skipIf(torch is None, "torch is not installed")
 class Torch(unittest.TestCase):
     def setUp(self):
-        self.smallest = torch_hooks.SMALLEST_CALL, torch_hooks.SMALLEST_CALL_WITH_GRADIENTS
-        torch_hooks.SMALLEST_CALL = torch_hooks.SMALLEST_CALL_WITH_GRADIENTS = 0
+        self.smallest = {name: getattr(torch_hooks, name) for name in SMALLEST}
+        for name in SMALLEST:
+            setattr(torch_hooks, name, 0)
         attn.install()
 
     def tearDown(self):
         attn.uninstall()
-        torch_hooks.SMALLEST_CALL, torch_hooks.SMALLEST_CALL_WITH_GRADIENTS = self.smallest
+        for name, size in self.smallest.items():
+            setattr(torch_hooks, name, size)
 
-    def close(self, got, want, name):
+    def close(self, got, want, name, scale=1.0):
         bound = BOUND[str(got.dtype)[6:]]
-        self.assertTrue(torch.allclose(got.double(), want, rtol=bound, atol=bound), "%s off by %g" % (
+        self.assertTrue(torch.allclose(got.double(), want, rtol=bound, atol=bound * scale), "%s off by %g" % (
             name, (got.double() - want).abs().max()))
 
     def test_values_and_gradients(self):
-        masks = {"none": None, "bool": torch.rand(9, 9) < 0.6, "float": torch.randn(2, 1, 9, 9), "row": torch.randn(1, 9)}
+        masks = {"none": None, "bool": torch.rand(9, 9) < 0.6, "float": torch.randn(2, 1, 9, 9), "row": torch.randn(1, 9),
+                 "padding": (torch.arange(9) < torch.tensor([[9], [4]]))[:, None, None], "holes": torch.rand(2, 1, 1, 9) < 0.6}
         for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
             for name, mask in masks.items():
                 for rules in ({}, {"is_causal": True}, {"scale": 0.3}, {"enable_gqa": True}, {"scale": -0.5}):
@@ -49,7 +54,7 @@ class Torch(unittest.TestCase):
                         continue
                     inputs = problem(kv_heads=2 if rules.get("enable_gqa") else 4, dtype=dtype, grad=True)
                     m = mask.to(dtype) if mask is not None and mask.dtype != torch.bool else mask
-                    self.assertTrue(torch_hooks.covered(*inputs, m, rules.get("is_causal", False), rules.get("enable_gqa", False)))
+                    self.assertTrue(torch_hooks.covered(*inputs, m, 0.0, rules.get("is_causal", False), rules.get("enable_gqa", False)))
                     got = functional.scaled_dot_product_attention(*inputs, attn_mask=m, **rules)
                     self.assertEqual(got.dtype, dtype)
                     d = torch.randn(got.shape, generator=torch.Generator().manual_seed(5)).to(dtype)
@@ -85,7 +90,7 @@ class Torch(unittest.TestCase):
 
     def test_fake_tensors_and_operator_rules(self):
         q, k, v = problem(grad=True)
-        arguments = (q, k, v, None, None, None, None, None, None, 0.0, 0, True, -1, -1, 0, None, 0.0, False)
+        arguments = (q, k, v, None, None, None, None, None, None, None, 0.0, True, -1, -1, 0, None, 0.0, False)
         torch.library.opcheck(torch_ops.attention_op, arguments,
                               test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
 
@@ -94,6 +99,31 @@ class Torch(unittest.TestCase):
         compiled = torch.compile(lambda *a: functional.scaled_dot_product_attention(*a, is_causal=True) * 2, backend="aot_eager",
                                  fullgraph=True)
         self.assertTrue(torch.allclose(compiled(q, k, v), functional.scaled_dot_product_attention(q, k, v, is_causal=True) * 2))
+
+    @unittest.skipUnless(shutil.which("g++"), "inductor needs a C++ compiler")
+    def test_inductor(self):
+        """A real compile, forward and training: the operator is one node of the graph, masks and dropout included."""
+        mask = torch.rand(9, 9, generator=torch.Generator().manual_seed(1)) < 0.7
+
+        def model(q, k, v, p):
+            hidden = functional.scaled_dot_product_attention(torch.tanh(q), k, v, is_causal=True)
+            return functional.scaled_dot_product_attention(hidden, k, v * 2, attn_mask=mask, dropout_p=p).square().sum()
+        compiled = torch.compile(model, backend="inductor", fullgraph=True)
+        for dtype, bound in ((torch.float32, 1e-4), (torch.bfloat16, 5e-2)):
+            inputs = problem(dtype=dtype, grad=True)
+            with torch.no_grad():
+                want, got = model(*inputs, 0.0), compiled(*inputs, 0.0)
+                self.assertTrue(torch.allclose(got, want, rtol=bound))
+            wanted = torch.autograd.grad(model(*inputs, 0.0), inputs)
+            for g, w in zip(torch.autograd.grad(compiled(*inputs, 0.0), inputs), wanted):
+                self.assertTrue(torch.allclose(g, w, rtol=bound, atol=bound * w.abs().max().item()))
+        inputs = problem(grad=True)
+        found = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            found.append(compiled(*inputs, 0.3).item())
+        self.assertEqual(found[0], found[1])
+        self.assertNotEqual(found[0], found[2])
 
     def test_dropout(self):
         q, k, v = problem(seq_q=64, seq_kv=64, grad=True)
@@ -118,7 +148,7 @@ class Torch(unittest.TestCase):
     def test_what_is_not_covered_goes_to_pytorch(self):
         q, k, v = problem()
         for a, b, c in ((q[None], k[None], v[None]), (q, k[:1], v[:1]), (q.to(torch.complex64),) * 3):
-            self.assertFalse(torch_hooks.covered(a, b, c, None, False, False))
+            self.assertFalse(torch_hooks.covered(a, b, c, None, 0.0, False, False))
         self.assertEqual(functional.scaled_dot_product_attention(q[None], k[None], v[None]).shape, q[None].shape)
 
     def test_scale_zero_and_negative_and_empty_rows(self):
@@ -171,7 +201,8 @@ class Torch(unittest.TestCase):
         out.transpose(1, 2).view(2, 9, -1)
 
     def test_small_calls_go_to_pytorch(self):
-        torch_hooks.SMALLEST_CALL, torch_hooks.SMALLEST_CALL_WITH_GRADIENTS = self.smallest
+        for name, size in self.smallest.items():
+            setattr(torch_hooks, name, size)
         q, k, v = problem()
         self.assertTrue(torch.equal(functional.scaled_dot_product_attention(q, k, v), torch_hooks._original(q, k, v)))
 
@@ -200,6 +231,57 @@ class Torch(unittest.TestCase):
             got = layer(x)
         self.assertTrue(torch.allclose(got, want, atol=1e-5))
         self.assertIs(functional.scaled_dot_product_attention, torch_hooks._original)
+
+    def test_attention_and_sdpa_of_tensors_are_differentiable(self):
+        """attn.attention() and attn.scaled_dot_product_attention() with keywords that PyTorch's operator lacks."""
+        q, k, v = problem(seq_q=4, seq_kv=6, dim=3, kv_heads=2, dtype=torch.float64, grad=True)
+        bias = torch.randn(1, 4, 1, 6, dtype=torch.float64, requires_grad=True)
+        keep = torch.rand(2, 1, 4, 6, generator=torch.Generator().manual_seed(0)) < 0.8
+        rules = {"mask": keep, "softcap": 2.0, "window": (3, 1), "query_offset": 1, "alibi_slopes": [0.5, 0.25, 0.1, 0.0]}
+        for lse in (False, True):
+            self.assertTrue(torch.autograd.gradcheck(
+                lambda *a: attn.attention(*a[:3], bias=a[3], return_lse=lse, **rules), (q, k, v, bias)))
+        more = torch.stack([q, q * 2]).detach().requires_grad_(True)  # five axes; keys and values broadcast
+        self.assertTrue(torch.autograd.gradcheck(lambda *a: attn.scaled_dot_product_attention(
+            *a, enable_gqa=True, is_causal=True, softcap=2.0), (more, k, v)))
+        first, = torch.autograd.grad(attn.attention(q, k, v).sum(), q, create_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "no second derivative"):
+            torch.autograd.grad(first.sum(), q)
+
+    def test_gradients_of_sinks_and_relative_tables(self):
+        q, k, v = problem(dtype=torch.float32)
+        sinks = torch.randn(4, requires_grad=True)
+        table = torch.randn(4, 5, requires_grad=True)
+        out, lse = attn.attention(q, k, v, sinks=sinks, relative=table, relative_left=2, return_lse=True)
+        distance = (torch.arange(9)[None] - torch.arange(9)[:, None]).clamp(-2, 2) + 2
+        scores = (q @ k.transpose(-1, -2)).double() / 8 ** 0.5 + table.double()[:, distance]
+        whole = torch.logaddexp(scores.logsumexp(-1), sinks.double()[:, None])
+        want = (scores - whole[..., None]).exp() @ v.double()
+        self.close(out.detach(), want.detach(), "out")
+        loss, wanted = (out.square().sum() + lse.sum()), (want.square().sum() + whole.sum())
+        for g, w in zip(torch.autograd.grad(loss, (sinks, table)), torch.autograd.grad(wanted, (sinks, table))):
+            self.assertTrue(torch.allclose(g, w, rtol=1e-4, atol=1e-4))
+
+    def test_rope_is_differentiable(self):
+        x = problem(seq_q=3, dtype=torch.float64, grad=True)[0]
+        for rules in ({}, {"interleaved": True, "rotary_dim": 4}, {"scaling": "yarn", "factor": 4.0, "beta_fast": 32.0,
+                                                                   "beta_slow": 1.0, "original_length": 16}):
+            self.assertTrue(torch.autograd.gradcheck(lambda t: attn.rope(t, position_offset=2, **rules), x))
+
+    def test_gradients_are_not_lost_without_a_word(self):
+        q, k, v = problem(grad=True)
+        out, lse = (t.detach() for t in attn.attention(q, k, v, return_lse=True))
+        cache = attn.KVCache(2, 4, 16, 8)
+        for call in (lambda: attn.prepare(q, k, v), lambda: attn.attention_backward(out, q, k, v, out, lse),
+                     lambda: attn.merge([out, q], [lse, lse]), lambda: cache.decode(q, k, v)):
+            with self.assertRaisesRegex(attn.Unsupported, "has no gradient .* torch.no_grad"):
+                call()
+            with torch.no_grad():
+                call()
+        with self.assertRaisesRegex(attn.InvalidArgument, "out is given"):
+            attn.attention(q, k, v, out=torch.empty_like(out))
+        # What looks in gives NumPy arrays, which never have gradients.
+        self.assertEqual(attn.rows(q, k, [(0, 0, 0)], sinks=torch.zeros(4, requires_grad=True)).shape, (1, 9))
 
     def test_tensors_as_arrays(self):
         q, k, v = problem(dtype=torch.bfloat16)

@@ -4,7 +4,7 @@
  *   bench_models decode MODEL         tokens/s: a prompt of --prefill ids (512) in one pass, logits of the last position only,
  *                                     then --new tokens (128) one at a time, each the likeliest
  *   options: --threads N, --weights stored|f32|bf16|int8, --runs N (3; the best counts), --reference (embed: the least cosine
- *            to the same texts with f32 weights)
+ *            to the same texts with f32 weights), --cpu-time (with one thread: processor time instead of the wall's)
  *
  * Beside the rates: seconds to load, the largest resident size, bytes of weights read for a token, and, for decode, the read
  * rate of this machine measured between the runs. */
@@ -237,6 +237,10 @@ int main(int argc, char **argv)
             how.reference = true;
             continue;
         }
+        if (!strcmp(argv[n], "--cpu-time")) { /* with one thread: processor time, for machines with other work */
+            bench_clock = CLOCK_PROCESS_CPUTIME_ID;
+            continue;
+        }
         n++;
         if (!strcmp(argv[n - 1], "--threads"))
             how.threads = atoi(value);
@@ -253,7 +257,7 @@ int main(int argc, char **argv)
     }
     if (!embeds && !decodes) {
         fprintf(stderr, "usage: bench_models embed MODEL TEXTS | decode MODEL  [--threads N] [--weights stored|f32|bf16|int8]"
-                        " [--prefill N] [--new N] [--runs N] [--reference]\n");
+                        " [--prefill N] [--new N] [--runs N] [--reference] [--cpu-time]\n");
         return 2;
     }
     how.model = argv[2];

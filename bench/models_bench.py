@@ -68,7 +68,8 @@ class Rows:
         return not self.options.only or any(part in name for part in self.options.only.split(","))
 
     def ours(self, *arguments):
-        return self.lines_of([os.path.join(BUILD, "bench", "bench_models")] + [str(a) for a in arguments])[0]
+        one = ["--cpu-time"] if self.options.cpu_time and arguments[arguments.index("--threads") + 1] == 1 else []
+        return self.lines_of([os.path.join(BUILD, "bench", "bench_models")] + [str(a) for a in arguments] + one)[0]
 
     def peer(self, *arguments):
         if not self.python:
@@ -80,6 +81,8 @@ class Rows:
         return json.loads(lines[-1]) if done.returncode == 0 and lines else None
 
     def add(self, name, threads, value, unit, who="attn", **more):
+        if who == "attn" and self.options.cpu_time and threads == 1:
+            more["clock"] = "processor"
         row = dict({"kind": "model", "row": name, "threads": threads, "value": value, "unit": unit, "who": who}, **more)
         bar, met = judge(row)
         beside = "   %4.0f %% of reads %.1f GB/s" % (100 * row["share"], row["read_gb_s"]) if "share" in row else ""
@@ -186,5 +189,6 @@ def table(found):
         bar, met = judge(r)
         beside = "%.0f %% of %.1f GB/s" % (100 * r["share"], r["read_gb_s"]) if "share" in r else \
             "cosine %.6f" % r["cosine"] if "cosine" in r else "%.0f MB" % r["memory_mb"] if "memory_mb" in r else ""
-        lines.append([r["row"], str(r["threads"]), r["who"], "%.4g %s" % (r["value"], r["unit"]), beside, bar, report.said(met)])
+        mark = " (processor time)" if r.get("clock") == "processor" else ""
+        lines.append([r["row"], str(r["threads"]), r["who"], "%.4g %s%s" % (r["value"], r["unit"], mark), beside, bar, report.said(met)])
     return report.table(["row", "threads", "library", "measured", "beside it", "bar", "met"], lines)

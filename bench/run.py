@@ -7,7 +7,7 @@
     ./dev bench NAME [ARGS]          one program, bench/bench_NAME.c
 
 --json prints the results as lines of JSON instead of a table. --out FILE appends them to a file. --no-peers leaves others out;
---peers a,b measures these only. --cpu-time (ops): one-thread rows by processor time, for a machine with other work.
+--peers a,b measures these only. --cpu-time: our one-thread rows by processor time, for a machine with other work.
 PEERS_VENV names a virtual environment with other libraries (bench/peers.py).
 """
 import argparse

@@ -35,7 +35,10 @@ def run(options, out, lines_of, host, arguments):
                 if options.only and config not in options.only.split(","):
                     continue
                 seconds = min(options.seconds * 4, 6)
-                found = [dict(lines_of([PROGRAM, config, "--dtype", dtype, "--threads", str(threads), "--seconds", str(seconds)])[0], who="attn")]
+                found = [dict(lines_of([PROGRAM, config, "--dtype", dtype, "--threads", str(threads), "--seconds", str(seconds)] +
+                                      (["--cpu-time"] if options.cpu_time and threads == 1 else []))[0], who="attn")]
+                if options.cpu_time and threads == 1:
+                    found[0]["clock"] = "processor"
                 other = peer(python, config, dtype, threads, seconds) if python else None
                 for r in found + ([other] if other else []):
                     row = dict(r, kind="train", row=config, dtype=dtype, threads=threads)
@@ -54,7 +57,7 @@ def table(found):
             continue
         bar, met = judge(r)
         other = [o for o in rows if o["who"] != "attn" and all(o[k] == r[k] for k in ("row", "dtype", "threads"))]
-        lines.append([r["row"], r["dtype"], str(r["threads"]), "{:,.0f}".format(r["per_s"]), "%.0f" % r["memory_mb"],
+        lines.append([r["row"], r["dtype"], str(r["threads"]), "{:,.0f}".format(r["per_s"]) + (" *" if r.get("clock") == "processor" else ""), "%.0f" % r["memory_mb"],
                       "{:,.0f}".format(other[-1]["per_s"]) if other else "", "%.0f" % other[-1]["memory_mb"] if other else "",
                       "%.2f" % (r["per_s"] / other[-1]["per_s"]) if other else "", bar, report.said(met)])
-    return report.table(["model", "type", "threads", "tokens/s", "MB", "PyTorch tokens/s", "MB", "ratio", "bar", "met"], lines)
+    return report.table(["model", "type", "threads", "tokens/s", "MB", "PyTorch tokens/s", "MB", "ratio", "bar", "met"], lines) + ("\n\n\\* processor time" if any(r.get("clock") == "processor" for r in rows) else "")

@@ -30,12 +30,13 @@ typedef struct attn_inspect_args {
     int64_t n_tokens;
     const int32_t *target;      /* [n_target]: what the decoder of an encoder-decoder reads; else NULL */
     int64_t n_target;
-    const int32_t *pair;        /* [n_tokens]: a paired prompt for patching; NULL: none */
+    const int32_t *pair;        /* [n_tokens]: a paired prompt for patching (of an encoder-decoder: what the encoder reads,
+                                   the target staying as it is); NULL: none */
     int64_t at;                 /* the position looked at (of the decoder where there is one); negative: from the end, so
                                    that ATTN_ARGS_INIT, which sets 0, looks at the first token */
     int64_t layer, head;        /* this one's rows are kept for every query even in a long text; -1: none */
-    const int32_t *answers;     /* [2]: the outcome is logit(answers[0]) - logit(answers[1]) after the last token; NULL: the
-                                   two likeliest */
+    const int32_t *answers;     /* [2]: the outcome is logit(answers[0]) - logit(answers[1]) after the last token, of an
+                                   encoder with a masked-language-model head at `at`; NULL: the two likeliest */
     int64_t most_weights;       /* weights kept of all rows of all heads together; 0: 2,000,000 */
     int64_t most_pairs;         /* pairs of positions computed for all heads together; 0: 600,000,000. A longer text keeps
                                    evenly spaced rows instead of all */
@@ -98,11 +99,12 @@ enum { /* attn_inspect_edge.why */
 typedef struct attn_inspect_edge {
     int64_t layer, head, query, key;
     int32_t why;                   /* ATTN_EDGE_* */
+    int32_t map;                   /* of attn_inspection.maps */
     float weight;
     float moved;                   /* weight |W_O v| */
     float direct;                  /* <d outcome / d stream, weight W_O v>, the final norm's scale frozen: what reaches the
-                                      logits without passing another layer. 0 for queries before the last; NaN: not
-                                      defined for this model */
+                                      logits without passing another layer. 0 for queries before the last and for an
+                                      encoder beside a decoder; NaN: not defined for this model */
     float estimate;                /* by which all readings were screened */
     attn_inspect_effect knockout;  /* weight 0, the rest of the row renormalised */
     attn_inspect_effect removal;   /* weight 0, the rest as it was */
@@ -112,6 +114,8 @@ typedef struct attn_inspect_edge {
 
 /* One head's output replaced at every position. */
 typedef struct attn_inspect_head {
+    int64_t layer, head;
+    int32_t map, reserved;        /* of attn_inspection.maps */
     float direct;                 /* direct effect of its whole output at the last position */
     attn_inspect_effect mean;     /* by its mean over the text's positions */
     attn_inspect_effect resample; /* by its outputs at the positions of a random permutation (seeded) */
@@ -122,7 +126,16 @@ typedef struct attn_inspect_head {
 
 enum { /* attn_inspection.estimate */
     ATTN_ESTIMATE_DIRECT = 0,  /* |direct| of the last position's readings; other positions are not screened */
-    ATTN_ESTIMATE_GRADIENT = 1 /* first-order effect of the knockout: <d outcome / d head output, a (y - v) / (1 - a)> */
+    ATTN_ESTIMATE_GRADIENT = 1, /* first-order effect of the knockout: <d outcome / d head output, a (y - v) / (1 - a)> */
+    ATTN_ESTIMATE_DISTANCE = 2  /* of an embedding: the first-order distance that the knockout moves it, from gradients along
+                                   random directions u: sqrt(mean (u J delta)^2), 8 of them: some 25 % off */
+};
+
+enum { /* attn_inspection.outcome_kind: of what effects are changes */
+    ATTN_OUTCOME_NEXT = 0,     /* logit(answers[0]) - logit(answers[1]) after the last token (of the decoder) */
+    ATTN_OUTCOME_MASKED = 1,   /* the same at outcome_position of an encoder with a masked-language-model head */
+    ATTN_OUTCOME_EMBEDDING = 2 /* of an encoder without one: `difference` is the distance between the text's embeddings of
+                                  unit length (attn_embed's) with and without the intervention; KL is NaN */
 };
 
 /* Spearman's rank correlation of weight and |effect|; NaN below 3 readings. */
@@ -146,16 +159,21 @@ typedef struct attn_inspection {
     int32_t top_ids[10];
     float top_probabilities[10], top_logits[10];
     int32_t answers[2];
-    float outcome;                     /* logit(answers[0]) - logit(answers[1]) */
-    float pair_outcome;                /* of the paired prompt; NaN: none */
+    int32_t outcome_kind;              /* ATTN_OUTCOME_* */
+    int32_t outcome_map;               /* maps[outcome_map] is looked at from `at`; the windows cut its readings */
+    int64_t outcome_position;          /* where the logits are taken */
+    float outcome;                     /* logit(answers[0]) - logit(answers[1]); 0 for an embedding */
+    float pair_outcome;                /* of the paired prompt (EMBEDDING: its distance); NaN: none */
     int32_t estimate;                  /* ATTN_ESTIMATE_* */
     int32_t window;                    /* layers cut together */
     int64_t n_screened;                /* readings that have an estimate */
     int64_t n_edges;
     attn_inspect_edge *edges;          /* by |estimate|, largest first */
     int64_t window_query, window_key;  /* the reading cut in all heads of ... */
-    attn_inspect_effect *windows;      /* [n_layers] layers l - window / 2 .. of that many; NULL: none */
-    attn_inspect_head *heads;          /* [n_layers * n_heads]; NULL unless ATTN_INSPECT_HEADS */
+    int64_t window_map;                /* (which attention) */
+    attn_inspect_effect *windows;      /* [its n_layers] layers l - window / 2 .. of that many; NULL: none */
+    int64_t n_cut_heads;               /* of all maps together */
+    attn_inspect_head *heads;          /* [n_cut_heads], map after map; NULL unless ATTN_INSPECT_HEADS */
     attn_inspect_correlation estimated; /* weight against |estimate|, over all screened readings */
     attn_inspect_correlation sampled;   /* weight against |knockout|, over the random sample */
     char note[256];                    /* what is not defined for this model, and why; "" */

@@ -98,9 +98,8 @@ static attn_status reserve(attn_collector *c, int64_t more)
     return ATTN_OK;
 }
 
-/* Keys of the `most` largest weights of at least `least`, in ascending order; how many. A heap of the best so far, its
- * smallest on top: linear for the usual row, where few weights are large. */
-static int64_t largest(const float *w, int64_t n, int64_t most, float least, int64_t *heap)
+/* A heap of the best so far, its smallest on top: linear for the usual row, where few weights are large. */
+int64_t attn_inspect_largest(const float *w, int64_t n, int64_t most, float least, int64_t *heap)
 {
     int64_t count = 0;
     if (most >= n) {
@@ -166,7 +165,7 @@ static attn_status store_row(attn_collector *c, int64_t head, int64_t query, con
 {
     attn_inspect_map *map = c->map;
     ATTN_TRY(reserve(c, map->most_kept));
-    const int64_t kept = largest(w, map->n_keys, map->most_kept, map->least_kept, c->order);
+    const int64_t kept = attn_inspect_largest(w, map->n_keys, map->most_kept, map->least_kept, c->order);
     for (int64_t i = 0; i < kept; i++) {
         map->keys[c->n_weights] = (int32_t)c->order[i];
         map->weights[c->n_weights++] = w[c->order[i]];

@@ -24,6 +24,8 @@ attn_status attn_collect_start(attn_collector *c, attn_inspect_map *map, int64_t
                                int64_t most_pairs);
 /* Takes the rows of one layer from a hook's view. */
 attn_status attn_collect_layer(attn_collector *c, const attn_layer_view *view);
+/* Keys of the `most` largest of n weights, none below `least` nor 0, in ascending order into keys [n]; how many. */
+int64_t attn_inspect_largest(const float *w, int64_t n, int64_t most, float least, int64_t *keys);
 void attn_collect_finish(attn_collector *c);
 void attn_inspect_map_free(attn_inspect_map *map);
 

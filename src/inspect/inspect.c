@@ -47,25 +47,31 @@ static attn_status check(attn_session *session, const attn_inspect_args *args, a
                        (long long)a->n_target, d->family, two ? "needs it" : "has no encoder beside its decoder");
     if (run->model->short_acts)
         return attn_model_fail(ATTN_ERR_UNSUPPORTED, "the model was loaded for activations of 8 bits or of bf16");
-    ATTN_MODEL_REQUIRE(!a->pair || d->kind == ATTN_MODEL_DECODER, "pair is given, but the model is no decoder");
     ATTN_MODEL_REQUIRE((a->flags & ~(uint32_t)(ATTN_INSPECT_NO_MEASURES | ATTN_INSPECT_HEADS)) == 0, "flags is %u",
                        a->flags);
     const int64_t n = two ? a->n_target : a->n_tokens;
     ATTN_MODEL_REQUIRE(a->at >= -n && a->at < n, "at is %lld, the text has %lld tokens", (long long)a->at, (long long)n);
     a->at += a->at < 0 ? n : 0;
     const int64_t layers = d->n_layers;
-    ATTN_MODEL_REQUIRE(a->layer >= -1 && a->layer < layers && a->head >= -1 && a->head < d->n_heads,
-                       "layer %lld of %lld, head %lld of %lld", (long long)a->layer, (long long)layers,
-                       (long long)a->head, (long long)d->n_heads);
+    ATTN_MODEL_REQUIRE(a->layer >= -1 && a->layer < layers, "layer is %lld, must be 0 to %lld, or -1 for none",
+                       (long long)a->layer, (long long)layers - 1);
+    ATTN_MODEL_REQUIRE(a->head >= -1 && a->head < d->n_heads, "head is %lld, must be 0 to %lld, or -1 for none",
+                       (long long)a->head, (long long)d->n_heads - 1);
+    ATTN_MODEL_REQUIRE(a->head < 0 || a->layer >= 0, "head is %lld, but layer is -1: name both", (long long)a->head);
     for (int side = 0; a->answers && side < 2; side++)
         ATTN_MODEL_REQUIRE(a->answers[side] >= 0 && a->answers[side] < d->vocab_size,
                            "answers[%d] is %d, the vocabulary has %lld", side, a->answers[side],
                            (long long)d->vocab_size);
-    ATTN_MODEL_REQUIRE(a->most_weights >= 0 && a->most_pairs >= 0 && a->n_exact >= -1 && a->n_sample >= -1 &&
-                           a->window >= 0 && a->window <= layers,
-                       "most_weights %lld, most_pairs %lld, n_exact %lld, n_sample %lld, window %lld of %lld layers",
-                       (long long)a->most_weights, (long long)a->most_pairs, (long long)a->n_exact,
-                       (long long)a->n_sample, (long long)a->window, (long long)layers);
+    const struct {
+        const char *name;
+        int64_t value, least;
+    } counts[] = {{"most_weights", a->most_weights, 0}, {"most_pairs", a->most_pairs, 0}, {"n_exact", a->n_exact, -1},
+                  {"n_sample", a->n_sample, -1},        {"window", a->window, 0}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        ATTN_MODEL_REQUIRE(counts[i].value >= counts[i].least, "%s is %lld, must be at least %lld", counts[i].name,
+                           (long long)counts[i].value, (long long)counts[i].least);
+    ATTN_MODEL_REQUIRE(a->window <= layers, "window is %lld, the model has %lld layers", (long long)a->window,
+                       (long long)layers);
     a->most_weights = a->most_weights ? a->most_weights : MOST_WEIGHTS;
     a->most_pairs = a->most_pairs ? a->most_pairs : MOST_PAIRS;
     a->n_exact = a->n_exact ? (a->n_exact < 0 ? 0 : a->n_exact) : N_EXACT;
@@ -86,28 +92,35 @@ static void copy_rows(const attn_view *view, int64_t first, float *to)
                    (const float *)view->data + h * view->stride[1] + i * view->stride[2], (size_t)dim * sizeof *to);
 }
 
-static void capture(attn_inspect_run *run, const attn_layer_view *view)
+/* [1, heads, rows, dim] of a view as rows [rows][heads * dim]. */
+static void copy_view_rows(const attn_cview *view, int64_t rows, float *to)
+{
+    const int64_t heads = view->shape[1], dim = view->shape[3];
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t h = 0; h < heads; h++)
+            memcpy(to + (i * heads + h) * dim, (const float *)view->data + h * view->stride[1] + i * view->stride[2],
+                   (size_t)dim * sizeof *to);
+}
+
+static void capture(attn_inspect_run *run, attn_inspect_site *site, const attn_layer_view *view)
 {
     const attn_description *d = &run->model->d;
-    const int64_t n = view->head_out.shape[2], width = d->n_heads * d->head_dim, layer = view->layer;
-    const attn_cview *value = &view->attention->value, *query = &view->attention->query;
-    copy_rows(&view->head_out, run->first_kept, run->heads + layer * (n - run->first_kept) * width);
+    const int64_t n = site->n_queries, width = d->n_heads * d->head_dim, kv_width = d->n_kv_heads * d->head_dim;
+    const int64_t layer = view->layer;
+    const attn_sdpa_args *args = view->attention;
+    const attn_cview *value = &args->value;
+    copy_rows(&view->head_out, site->first_kept, site->heads + layer * (n - site->first_kept) * width);
     for (int64_t h = 0; h < d->n_kv_heads; h++)
-        for (int64_t j = 0; j < n; j++)
-            memcpy(run->values + ((layer * d->n_kv_heads + h) * n + j) * d->head_dim,
+        for (int64_t j = 0; j < site->n_keys; j++)
+            memcpy(site->values + ((layer * d->n_kv_heads + h) * site->n_keys + j) * d->head_dim,
                    (const float *)value->data + h * value->stride[1] + j * value->stride[2],
                    (size_t)d->head_dim * sizeof(float));
-    if (run->first_kept)
+    if (site->first_kept)
         return;
-    run->attention[layer] = *view->attention;
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t h = 0; h < d->n_heads; h++)
-            memcpy(run->queries + (layer * n + i) * width + h * d->head_dim,
-                   (const float *)query->data + h * query->stride[1] + i * query->stride[2],
-                   (size_t)d->head_dim * sizeof(float));
-        memcpy(run->stream + (layer * n + i) * d->d_model,
-               (const float *)view->residual.data + i * view->residual.stride[2], (size_t)d->d_model * sizeof(float));
-    }
+    site->attention[layer] = *args;
+    copy_view_rows(&args->query, n, site->queries + layer * n * width);
+    copy_view_rows(&args->key, site->n_keys, site->keys + layer * site->n_keys * kv_width);
+    copy_view_rows(&view->residual, n, site->stream + layer * n * d->d_model);
 }
 
 static attn_status look(void *user, const attn_layer_view *view)
@@ -128,7 +141,7 @@ static attn_status look(void *user, const attn_layer_view *view)
     if (run->focus.map && !cross)
         ATTN_TRY(attn_collect_layer(&run->focus, view));
     if (run->capture)
-        capture(run, view);
+        capture(run, &run->sites[attn_inspect_map_of(run, run->encoder_pass, view)], view);
     return ATTN_OK;
 }
 
@@ -182,7 +195,97 @@ static void finish_maps(attn_inspect_run *run)
 
 /* ---- the passes ---- */
 
-static attn_status encoder_pass(attn_inspect_run *run)
+/* Room for what measures need of the map that was started last. Long texts of decoders keep the last position alone. */
+static attn_status start_site(attn_inspect_run *run, bool cross)
+{
+    const attn_description *d = &run->model->d;
+    const int32_t id = run->out->n_maps - 1;
+    const attn_inspect_map *map = &run->out->maps[id];
+    attn_inspect_site *site = &run->sites[id];
+    const int64_t nq = map->n_queries, nk = map->n_keys, layers = map->n_layers, width = d->n_heads * d->head_dim;
+    const bool whole = (nq <= ATTN_INSPECT_WHOLE && nk <= ATTN_INSPECT_WHOLE) || d->kind != ATTN_MODEL_DECODER ||
+                       (run->a.flags & ATTN_INSPECT_HEADS) || run->a.pair;
+    site->stack = run->encoder_pass ? &run->model->w.encoder : &run->model->w.stack;
+    site->cross = cross;
+    site->causal = !map->encoder && !cross;
+    site->n_queries = nq;
+    site->n_keys = nk;
+    site->first_kept = whole ? 0 : nq - 1;
+    site->heads = calloc((size_t)(layers * (nq - site->first_kept) * width), sizeof(float));
+    site->values = calloc((size_t)(layers * d->n_kv_heads * nk * d->head_dim), sizeof(float));
+    site->queries = whole ? calloc((size_t)(layers * nq * width), sizeof(float)) : NULL;
+    site->keys = whole ? calloc((size_t)(layers * nk * d->n_kv_heads * d->head_dim), sizeof(float)) : NULL;
+    site->stream = whole ? calloc((size_t)(layers * nq * d->d_model), sizeof(float)) : NULL;
+    site->attention = whole ? calloc((size_t)layers, sizeof *site->attention) : NULL;
+    if (!site->heads || !site->values ||
+        (whole && (!site->queries || !site->keys || !site->stream || !site->attention)))
+        return attn_inspect_no_memory();
+    return ATTN_OK;
+}
+
+static attn_status residual_room(const attn_inspect_run *run, int64_t n, float **residual)
+{
+    *residual = calloc((size_t)(n * run->model->d.d_model), sizeof(float));
+    return *residual ? ATTN_OK : attn_inspect_no_memory();
+}
+
+/* The likeliest tokens at the outcome, its answers and value. */
+static void likeliest(attn_inspect_run *run)
+{
+    attn_inspection *out = run->out;
+    const int64_t vocab = run->model->d.vocab_size;
+    const float *logits = run->results;
+    run->log_sum = attn_inspect_log_sum(logits, vocab);
+    for (int64_t id = 0; id < vocab; id++) {
+        int at = out->n_top;
+        if (at == 10 && !(logits[id] > out->top_logits[at - 1]))
+            continue;
+        out->n_top += at < 10;
+        at -= at == 10;
+        for (; at > 0 && logits[id] > out->top_logits[at - 1]; at--) {
+            out->top_logits[at] = out->top_logits[at - 1];
+            out->top_ids[at] = out->top_ids[at - 1];
+        }
+        out->top_logits[at] = logits[id];
+        out->top_ids[at] = (int32_t)id;
+    }
+    for (int i = 0; i < out->n_top; i++)
+        out->top_probabilities[i] = (float)exp((double)out->top_logits[i] - run->log_sum);
+    for (int side = 0; side < 2; side++)
+        out->answers[side] = run->a.answers ? run->a.answers[side] : out->top_ids[side < out->n_top ? side : 0];
+    out->outcome = logits[out->answers[0]] - logits[out->answers[1]];
+}
+
+static attn_status result_room(attn_inspect_run *run)
+{
+    const attn_description *d = &run->model->d;
+    attn_inspection *out = run->out;
+    out->outcome_kind = d->kind != ATTN_MODEL_ENCODER ? ATTN_OUTCOME_NEXT
+                        : d->has_logits               ? ATTN_OUTCOME_MASKED
+                                                      : ATTN_OUTCOME_EMBEDDING;
+    out->outcome_position = d->kind == ATTN_MODEL_ENCODER ? run->a.at : attn_inspect_length(run) - 1;
+    out->outcome_map = d->kind == ATTN_MODEL_ENCODER_DECODER ? 1 : 0;
+    run->n_results = out->outcome_kind == ATTN_OUTCOME_EMBEDDING ? d->d_model : d->vocab_size;
+    run->results = malloc((size_t)run->n_results * sizeof *run->results);
+    return run->results ? ATTN_OK : attn_inspect_no_memory();
+}
+
+/* An encoder alone: its hidden states make the outcome. */
+static attn_status encoder_results(attn_inspect_run *run, attn_forward_args *args)
+{
+    const int64_t dm = run->model->d.d_model;
+    float *hidden = malloc((size_t)(run->a.n_tokens * dm) * sizeof *hidden);
+    args->last_hidden = hidden;
+    attn_status status = hidden ? attn_model_forward(run->s, args) : attn_inspect_no_memory();
+    if (status == ATTN_OK && run->out->outcome_kind == ATTN_OUTCOME_MASKED)
+        status = attn_pass_logits(run->s, hidden + run->out->outcome_position * dm, 1, run->results);
+    else if (status == ATTN_OK)
+        attn_inspect_embedding(run, hidden, run->results);
+    free(hidden);
+    return status;
+}
+
+static attn_status encoder_pass(attn_inspect_run *run, bool measures)
 {
     const bool two = run->out->kind == ATTN_MODEL_ENCODER_DECODER;
     attn_forward_args args;
@@ -192,88 +295,53 @@ static attn_status encoder_pass(attn_inspect_run *run)
     args.hook = look;
     args.hook_user = run;
     run->encoder_pass = two;
+    run->capture = measures;
     ATTN_TRY(start_map(run, 0, ATTN_ATTENTION_SELF, 1, args.n_tokens, args.n_tokens, two ? -1 : run->a.at));
     if (!two)
         ATTN_TRY(start_focus(run));
-    attn_status status = two ? attn_model_forward_encoder(run->s, &args) : attn_model_forward(run->s, &args);
-    finish_maps(run);
-    run->encoder_pass = false;
-    return status;
-}
-
-static attn_status make_room(attn_inspect_run *run)
-{
-    const attn_description *d = &run->model->d;
-    const int64_t n = run->a.n_tokens, width = d->n_heads * d->head_dim;
-    const bool whole = n <= ATTN_INSPECT_WHOLE || (run->a.flags & ATTN_INSPECT_HEADS) || run->a.pair;
-    run->first_kept = whole ? 0 : n - 1;
-    run->heads = calloc((size_t)(d->n_layers * (n - run->first_kept) * width), sizeof(float));
-    run->values = calloc((size_t)(d->n_layers * d->n_kv_heads * n * d->head_dim), sizeof(float));
-    run->queries = whole ? calloc((size_t)(d->n_layers * n * width), sizeof(float)) : NULL;
-    run->stream = whole ? calloc((size_t)(d->n_layers * n * d->d_model), sizeof(float)) : NULL;
-    run->attention = whole ? calloc((size_t)d->n_layers, sizeof *run->attention) : NULL;
-    run->final_residual = calloc((size_t)(n * d->d_model), sizeof(float));
-    if (!run->heads || !run->values || (whole && (!run->queries || !run->stream || !run->attention)) || !run->final_residual)
-        return attn_inspect_no_memory();
-    run->capture = true;
-    return ATTN_OK;
-}
-
-static void likeliest(attn_inspect_run *run)
-{
-    attn_inspection *out = run->out;
-    const int64_t vocab = run->model->d.vocab_size;
-    run->log_sum = attn_inspect_log_sum(run->logits, vocab);
-    for (int64_t id = 0; id < vocab; id++) {
-        int at = out->n_top;
-        if (at == 10 && !(run->logits[id] > out->top_logits[at - 1]))
-            continue;
-        out->n_top += at < 10;
-        at -= at == 10;
-        for (; at > 0 && run->logits[id] > out->top_logits[at - 1]; at--) {
-            out->top_logits[at] = out->top_logits[at - 1];
-            out->top_ids[at] = out->top_ids[at - 1];
-        }
-        out->top_logits[at] = run->logits[id];
-        out->top_ids[at] = (int32_t)id;
+    if (measures) {
+        ATTN_TRY(start_site(run, false));
+        ATTN_TRY(residual_room(run, args.n_tokens, two ? &run->encoder_residual : &run->final_residual));
+        args.final_residual = two ? run->encoder_residual : run->final_residual;
     }
-    for (int i = 0; i < out->n_top; i++)
-        out->top_probabilities[i] = (float)exp((double)out->top_logits[i] - run->log_sum);
-    for (int side = 0; side < 2; side++)
-        out->answers[side] = run->a.answers ? run->a.answers[side] : out->top_ids[side < out->n_top ? side : 0];
-    out->outcome = run->logits[out->answers[0]] - run->logits[out->answers[1]];
+    attn_status status = two ? attn_model_forward_encoder(run->s, &args) : encoder_results(run, &args);
+    finish_maps(run);
+    run->encoder_pass = run->capture = false;
+    if (status == ATTN_OK && run->out->outcome_kind == ATTN_OUTCOME_MASKED)
+        likeliest(run);
+    return status;
 }
 
 static attn_status decoder_pass(attn_inspect_run *run, bool measures)
 {
     const bool two = run->out->kind == ATTN_MODEL_ENCODER_DECODER;
-    const int64_t n = two ? run->a.n_target : run->a.n_tokens;
+    const int64_t n = attn_inspect_length(run);
     attn_forward_args args;
     ATTN_ARGS_INIT(&args);
     args.tokens = two ? run->a.target : run->a.tokens;
     args.n_tokens = n;
     args.hook = look;
     args.hook_user = run;
-    if (run->model->d.has_logits) {
-        run->logits = malloc((size_t)run->model->d.vocab_size * sizeof *run->logits);
-        if (!run->logits)
-            return attn_inspect_no_memory();
-        args.logits = run->logits;
-    }
+    args.logits = run->model->d.has_logits ? run->results : NULL;
+    run->capture = measures;
     ATTN_TRY(start_map(run, 0, ATTN_ATTENTION_SELF, 0, n, n, run->a.at));
     ATTN_TRY(start_focus(run));
-    if (two)
+    if (measures)
+        ATTN_TRY(start_site(run, false));
+    if (two) {
         ATTN_TRY(start_map(run, 1, ATTN_ATTENTION_CROSS, 0, n, run->a.n_tokens, run->a.at));
+        if (measures)
+            ATTN_TRY(start_site(run, true));
+    }
     if (measures) {
-        ATTN_TRY(make_room(run));
+        ATTN_TRY(residual_room(run, n, &run->final_residual));
         args.final_residual = run->final_residual;
     }
-    if (!two)
-        ATTN_TRY(attn_session_truncate(run->s, -1, 0));
+    ATTN_TRY(attn_session_truncate(run->s, -1, 0));
     attn_status status = attn_model_forward(run->s, &args);
     finish_maps(run);
     run->capture = false;
-    if (status == ATTN_OK && run->logits)
+    if (status == ATTN_OK && run->model->d.has_logits)
         likeliest(run);
     return status;
 }
@@ -293,7 +361,7 @@ static attn_status run_all(attn_inspect_run *run)
 {
     attn_inspection *out = run->out;
     const attn_description *d = &run->model->d;
-    const bool measures = d->kind == ATTN_MODEL_DECODER && d->has_logits && !(run->a.flags & ATTN_INSPECT_NO_MEASURES);
+    const bool measures = (d->kind == ATTN_MODEL_ENCODER || d->has_logits) && !(run->a.flags & ATTN_INSPECT_NO_MEASURES);
     out->struct_size = sizeof *out;
     out->kind = d->kind;
     out->n_tokens = run->a.n_tokens;
@@ -309,14 +377,15 @@ static attn_status run_all(attn_inspect_run *run)
     out->maps = calloc(3, sizeof *out->maps);
     if (!out->maps)
         return attn_inspect_no_memory();
+    ATTN_TRY(result_room(run));
     if (d->kind != ATTN_MODEL_DECODER)
-        ATTN_TRY(encoder_pass(run));
+        ATTN_TRY(encoder_pass(run, measures));
     if (d->kind != ATTN_MODEL_ENCODER)
         ATTN_TRY(decoder_pass(run, measures));
     if (!measures) {
         if (!(run->a.flags & ATTN_INSPECT_NO_MEASURES))
-            snprintf(out->note, sizeof out->note, "effects are measured for decoders with next-token logits; a %s model has "
-                     "only weights and the sizes of what they move here", d->family);
+            snprintf(out->note, sizeof out->note, "this %s model has no logits: there is no outcome that a cut could move",
+                     d->family);
         return ATTN_OK;
     }
     out->measured = 1;
@@ -324,6 +393,15 @@ static attn_status run_all(attn_inspect_run *run)
     ATTN_TRY(attn_inspect_directs(run));
     ATTN_TRY(attn_inspect_gradient(run));
     return attn_inspect_cuts(run);
+}
+
+static void site_free(attn_inspect_site *site)
+{
+    float *arrays[] = {site->heads,        site->queries,   site->keys,       site->values,     site->stream,
+                       site->head_directs, site->estimates, site->pair_heads, site->pair_values};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(arrays[i]);
+    free(site->attention);
 }
 
 attn_status attn_inspect(attn_session *session, const attn_inspect_args *args, attn_inspection **inspection)
@@ -335,18 +413,12 @@ attn_status attn_inspect(attn_session *session, const attn_inspect_args *args, a
     run.out = calloc(1, sizeof *run.out);
     attn_status status = run.out ? run_all(&run) : attn_inspect_no_memory();
     finish_maps(&run);
-    free(run.heads);
-    free(run.values);
-    free(run.queries);
-    free(run.stream);
-    free(run.attention);
+    for (int m = 0; m < 3; m++)
+        site_free(&run.sites[m]);
     free(run.final_residual);
-    free(run.logits);
+    free(run.encoder_residual);
+    free(run.results);
     free(run.to_outcome);
-    free(run.head_directs);
-    free(run.estimates);
-    free(run.pair_heads);
-    free(run.pair_values);
     if (status != ATTN_OK)
         attn_inspection_destroy(run.out);
     else

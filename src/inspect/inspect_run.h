@@ -11,32 +11,39 @@
 #define ATTN_INSPECT_WHOLE 256
 #define ATTN_INSPECT_TAIL  64
 
+/* What measures need of one kind of attention in the clean pass; sites and maps have the same numbers. Arrays are over the
+ * site's own layers. */
+typedef struct attn_inspect_site {
+    const attn_stack_weights *stack;
+    bool cross, causal;
+    int64_t n_queries, n_keys;
+    int64_t first_kept;        /* head outputs are kept from this query on; queries, keys, streams where it is 0 */
+    float *heads;              /* [n_layers][n_queries - first_kept][n_heads * head_dim] before W_O */
+    float *queries, *keys;     /* [n_layers][n_queries or n_keys][heads * head_dim], rotated */
+    float *values;             /* [n_layers][n_kv_heads][n_keys][head_dim] */
+    float *stream;             /* [n_layers][n_queries][d_model] what entered the sublayer */
+    attn_sdpa_args *attention; /* [n_layers] the operator's calls; key and value views are to be replaced */
+    float *head_directs;       /* [n_layers * n_heads] direct effect of a head's whole output at the last position */
+    float *estimates;          /* [n_layers][n_heads][n_queries][n_keys]; NULL: not screened by gradient */
+    float *pair_heads, *pair_values; /* as heads (from position 0) and values; NULL: no pair */
+} attn_inspect_site;
+
 typedef struct attn_inspect_run {
     attn_session *s;
     const attn_model *model;
     attn_inspect_args a;
     attn_inspection *out;
     attn_collector collectors[2], focus; /* self and cross attention of the pass that runs */
-    attn_status hook_status;
-    bool encoder_pass, look_twice;
+    bool encoder_pass, capture;          /* an encoder-decoder's encoder runs; measures are wanted */
 
-    /* of the decoder's pass, for measures */
-    bool capture;
-    int64_t first_kept;    /* head outputs are kept from this position on */
-    float *heads;          /* [n_layers][n - first_kept][n_heads * head_dim] before W_O */
-    float *queries;        /* the same: rotated queries, where first_kept is 0 */
-    attn_sdpa_args *attention; /* [n_layers] the operator's calls, over the session's cache, where first_kept is 0 */
-    float *stream;         /* [n_layers][n][d_model] what entered each layer, where first_kept is 0 */
-    float *values;         /* [n_layers][n_kv_heads][n][head_dim] */
-    float *head_directs;   /* [n_layers * n_heads] direct effect of a head's whole output at the last position */
-    float *final_residual; /* [n][d_model] */
-    float *logits;         /* [vocab_size] */
-    double log_sum;        /* ln sum exp of them */
+    attn_inspect_site sites[3];
+    float *final_residual, *encoder_residual; /* [n][d_model] behind the last layer of the (decoder's) stack, the encoder's */
+    int64_t n_results;     /* numbers of an outcome: the logits, or the embedding's */
+    float *results;        /* [n_results] of the clean pass */
+    double log_sum;        /* ln sum exp of them, where they are logits */
     float *to_outcome;     /* [d_model] d outcome / d final residual at the last position, the norm's scale frozen; NULL:
                               not defined */
-    float *estimates;      /* of readings query >= first_screened; see attn_estimate_at; NULL: DIRECT */
-    int64_t first_screened;
-    float *pair_heads, *pair_values; /* as heads (from position 0) and values; NULL: no pair */
+    bool encoder_dirty;    /* the session's encoder has run with edits */
     int64_t passes, all_passes;
     uint64_t random;
 } attn_inspect_run;
@@ -56,23 +63,46 @@ attn_status attn_inspect_values(const attn_model *model, const attn_attention_we
 attn_status attn_inspect_outcome_direction(attn_inspect_run *run);
 attn_status attn_inspect_directs(attn_inspect_run *run);
 
-/* The value of a reading, in run->values or run->pair_values: key j's row of the kv head that `head` reads. */
-static inline const float *attn_inspect_value(const attn_inspect_run *run, const float *values, int64_t layer,
-                                              int64_t head, int64_t key)
+/* The value of a reading, in site->values or site->pair_values: key j's row of the kv head that `head` reads. */
+static inline const float *attn_inspect_value(const attn_inspect_run *run, const attn_inspect_site *site,
+                                              const float *values, int64_t layer, int64_t head, int64_t key)
 {
     const attn_description *d = &run->model->d;
     const int64_t kv = head / (d->n_heads / d->n_kv_heads);
-    return values + ((layer * d->n_kv_heads + kv) * run->out->n_tokens + key) * d->head_dim;
+    return values + ((layer * d->n_kv_heads + kv) * site->n_keys + key) * d->head_dim;
 }
 
-/* inspect_gradient.c: first-order effects of all knockouts. Fills run->estimates where the model allows it. */
+/* Positions in the text of the outcome's stack. */
+static inline int64_t attn_inspect_length(const attn_inspect_run *run)
+{
+    return run->model->d.kind == ATTN_MODEL_ENCODER_DECODER ? run->a.n_target : run->a.n_tokens;
+}
+
+/* inspect_pass.c: whole passes. A pass over `tokens` in every sequence of a session; NULL: the text's. edits concern one
+ * map; a hook sees all of them. */
+typedef struct attn_inspect_pass {
+    const int32_t *tokens;
+    int32_t map, n_edits;
+    const attn_edit *edits;
+    attn_layer_hook hook;
+    void *hook_user;
+    bool in_encoder; /* set while an encoder-decoder's encoder runs, for the hook */
+} attn_inspect_pass;
+
+/* results: [batch][n_results], what the outcome is made of. */
+attn_status attn_inspect_whole(attn_inspect_run *run, attn_session *session, attn_inspect_pass *pass, float *results);
+/* The number of the map whose attention a hook sees. */
+int32_t attn_inspect_map_of(const attn_inspect_run *run, bool in_encoder, const attn_layer_view *view);
+/* The embedding of rows [n][d_model], of unit length. */
+void attn_inspect_embedding(const attn_inspect_run *run, const float *hidden, float *embedding);
+
+/* inspect_gradient.c: first-order effects of all knockouts. Fills the sites' estimates where the text is short enough. */
 attn_status attn_inspect_gradient(attn_inspect_run *run);
 /* Where the estimate of a reading lies. */
-static inline int64_t attn_estimate_at(const attn_inspect_run *run, int64_t layer, int64_t head, int64_t query,
-                                       int64_t key)
+static inline int64_t attn_estimate_at(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer,
+                                       int64_t head, int64_t query, int64_t key)
 {
-    const int64_t n = run->out->n_tokens, rows = n - run->first_screened;
-    return ((layer * run->model->d.n_heads + head) * rows + query - run->first_screened) * n + key;
+    return ((layer * run->model->d.n_heads + head) * site->n_queries + query) * site->n_keys + key;
 }
 
 /* inspect_cuts.c: single readings, cut in the model. inspect_heads.c: whole heads. */
@@ -80,7 +110,7 @@ attn_status attn_inspect_cuts(attn_inspect_run *run);
 attn_status attn_inspect_cut_heads(attn_inspect_run *run);
 /* One more pass is done. */
 attn_status attn_inspect_progress(attn_inspect_run *run);
-/* How logits differ from others whose ln sum exp is known. */
+/* How results differ from others, logits whose ln sum exp is known or embeddings. */
 attn_inspect_effect attn_inspect_compare(const attn_inspect_run *run, const float *before, double before_sum,
                                          const float *after);
 double attn_inspect_log_sum(const float *logits, int64_t n);

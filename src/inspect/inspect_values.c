@@ -75,10 +75,35 @@ attn_status attn_inspect_values(const attn_model *model, const attn_attention_we
 static bool has_direct_path(const attn_model *model)
 {
     const attn_description *d = &model->d;
-    bool direct = d->place != ATTN_NORM_POST && !model->w.transform.w.values && d->final_softcap == 0;
+    bool direct = d->kind != ATTN_MODEL_ENCODER && d->place != ATTN_NORM_POST && d->final_softcap == 0;
     for (int64_t l = 0; l < d->n_layers; l++)
         direct = direct && !model->w.stack.layers[l].post1.weight;
     return direct;
+}
+
+/* The head's row of one answer less the other's; through the matrix in front of the head, where there is one. */
+static attn_status answers_apart(const attn_inspect_run *run, const attn_linear *head, float *apart)
+{
+    const attn_description *d = &run->model->d;
+    const int64_t columns = attn_embedding_dim(d), longest = columns > d->d_model ? columns : d->d_model;
+    float *row = malloc((size_t)(2 * longest) * sizeof *row), *sum = row + longest;
+    if (!row)
+        return attn_inspect_no_memory();
+    memset(sum, 0, (size_t)columns * sizeof *sum);
+    for (int side = 0; side < 2; side++) {
+        attn_linear_row(head, run->out->answers[side], row);
+        for (int64_t i = 0; i < columns; i++)
+            sum[i] += side ? -row[i] : row[i];
+    }
+    for (int64_t e = 0; d->embedding_dim && e < columns; e++) {
+        attn_linear_row(&run->model->w.project_out, e, row);
+        for (int64_t i = 0; i < d->d_model; i++)
+            apart[i] += sum[e] * row[i];
+    }
+    if (!d->embedding_dim)
+        memcpy(apart, sum, (size_t)columns * sizeof *apart);
+    free(row);
+    return ATTN_OK;
 }
 
 /* The final norm y = (x - mean) / sigma * gain (RMS: without the mean) with sigma frozen is linear in x; so is the logit
@@ -89,27 +114,19 @@ attn_status attn_inspect_outcome_direction(attn_inspect_run *run)
     const attn_weights *w = &run->model->w;
     const attn_linear *head = d->tied ? &w->embedding : &w->head;
     const int64_t dm = d->d_model;
-    const float *x = run->final_residual + (run->out->n_tokens - 1) * dm, *gain = w->stack.final_norm.weight;
+    const float *x = run->final_residual + (attn_inspect_length(run) - 1) * dm, *gain = w->stack.final_norm.weight;
     const bool layer_norm = gain && d->norm.kind == ATTN_NORM_LAYER;
     double mean = 0, square = 0, middle = 0;
     if (!has_direct_path(run->model)) {
         snprintf(run->out->note, sizeof run->out->note,
-                 "direct effects are not defined here: in the %s family a norm, or a soft cap, stands between what a head "
-                 "writes and the logits", d->family);
+                 "direct effects are not defined here: in the %s family a norm, a soft cap, or a masked-language-model head "
+                 "or pooling stands between what a head writes and the outcome", d->family);
         return ATTN_OK;
     }
-    float *row = malloc((size_t)dm * sizeof *row);
     run->to_outcome = calloc((size_t)dm, sizeof *run->to_outcome);
-    if (!row || !run->to_outcome) {
-        free(row);
+    if (!run->to_outcome)
         return attn_inspect_no_memory();
-    }
-    for (int side = 0; side < 2; side++) {
-        attn_linear_row(head, run->out->answers[side], row);
-        for (int64_t i = 0; i < dm; i++)
-            run->to_outcome[i] += side ? -row[i] : row[i];
-    }
-    free(row);
+    ATTN_TRY(answers_apart(run, head, run->to_outcome));
     for (int64_t i = 0; layer_norm && i < dm; i++)
         mean += (double)x[i] / (double)dm;
     for (int64_t i = 0; i < dm; i++)
@@ -133,34 +150,40 @@ static float dot(const float *a, const float *b, int64_t n)
     return (float)sum;
 }
 
-attn_status attn_inspect_directs(attn_inspect_run *run)
+/* Of one kind of attention; an encoder beside a decoder writes into another stream: its direct effects are 0. */
+static attn_status site_directs(attn_inspect_run *run, attn_inspect_site *site, attn_inspect_map *map, bool beside)
 {
     const attn_description *d = &run->model->d;
-    attn_inspect_map *map = &run->out->maps[0];
     const int64_t dim = d->head_dim, width = d->n_heads * dim, n = map->n_keys;
-    if (!run->to_outcome)
-        return ATTN_OK;
     float *direction = malloc((size_t)width * sizeof *direction), *row = malloc((size_t)width * sizeof *row);
-    map->value_directs = malloc((size_t)(d->n_layers * d->n_heads * n) * sizeof(float));
-    run->head_directs = calloc((size_t)(d->n_layers * d->n_heads), sizeof(float));
-    const bool enough = direction && row && map->value_directs && run->head_directs;
-    for (int64_t l = 0; enough && l < d->n_layers; l++) {
+    map->value_directs = calloc((size_t)(map->n_layers * d->n_heads * n), sizeof(float));
+    site->head_directs = calloc((size_t)(map->n_layers * d->n_heads), sizeof(float));
+    const bool enough = direction && row && map->value_directs && site->head_directs;
+    for (int64_t l = 0; enough && !beside && l < map->n_layers; l++) {
+        const attn_layer_weights *w = &site->stack->layers[l];
         memset(direction, 0, (size_t)width * sizeof *direction);
         for (int64_t r = 0; r < d->d_model; r++) {
-            attn_linear_row(&run->model->w.stack.layers[l].self.o, r, row);
+            attn_linear_row(site->cross ? &w->cross.o : &w->self.o, r, row);
             for (int64_t i = 0; i < width; i++)
                 direction[i] += run->to_outcome[r] * row[i];
         }
-        const float *last = run->heads + (l + 1) * (n - run->first_kept) * width - width;
+        const float *last = site->heads + (l + 1) * (site->n_queries - site->first_kept) * width - width;
         for (int64_t h = 0; h < d->n_heads; h++) {
             const int64_t at = l * d->n_heads + h;
             for (int64_t j = 0; j < n; j++)
                 map->value_directs[at * n + j] =
-                    dot(direction + h * dim, attn_inspect_value(run, run->values, l, h, j), dim);
-            run->head_directs[at] = dot(direction + h * dim, last + h * dim, dim);
+                    dot(direction + h * dim, attn_inspect_value(run, site, site->values, l, h, j), dim);
+            site->head_directs[at] = dot(direction + h * dim, last + h * dim, dim);
         }
     }
     free(direction);
     free(row);
     return enough ? ATTN_OK : attn_inspect_no_memory();
+}
+
+attn_status attn_inspect_directs(attn_inspect_run *run)
+{
+    for (int32_t m = 0; run->to_outcome && m < run->out->n_maps; m++)
+        ATTN_TRY(site_directs(run, &run->sites[m], &run->out->maps[m], run->out->n_maps > 1 && m == 0));
+    return ATTN_OK;
 }

@@ -88,8 +88,7 @@ static void clamped_swiglu(const attn_mlp_options *o, int64_t n, float *gate, co
     }
 }
 
-/* The experts of one token, likeliest first (ties by lowest index), with their softmax weights among themselves. */
-static void choose_experts(const float *logits, const attn_mlp_options *o, int64_t *chosen, float *weights)
+void attn_choose_experts(const float *logits, const attn_mlp_options *o, int64_t *chosen, float *weights)
 {
     float sum = 0;
     for (int64_t i = 0; i < o->experts_per_token; i++) {
@@ -120,7 +119,7 @@ static void experts_forward(const attn_worker *worker, const attn_mlp_options *o
         float *to = y + r * d_model;
         attn_linear_job route = {.linear = &w->router, .x = row, .y = logits};
         attn_linear_run(worker, &route, 1, 1);
-        choose_experts(logits, o, chosen, weights);
+        attn_choose_experts(logits, o, chosen, weights);
         memset(to, 0, (size_t)d_model * sizeof *to);
         for (int64_t i = 0; i < o->experts_per_token; i++) {
             attn_linear_job in[2] = {{.linear = &w->expert_gate[chosen[i]], .x = row, .y = gate},

@@ -59,4 +59,8 @@ void attn_mlp_forward(const attn_worker *worker, const attn_mlp_options *options
                       int64_t rows, int64_t d_model, int64_t d_ff, const float *x, const float *residual, float *y,
                       float *scratch);
 
+/* The experts of one token, likeliest first (ties by lowest index), with their softmax weights among themselves:
+ * chosen and weights [experts_per_token]. */
+void attn_choose_experts(const float *logits, const attn_mlp_options *options, int64_t *chosen, float *weights);
+
 #endif

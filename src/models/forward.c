@@ -254,6 +254,18 @@ static int64_t head_row(const attn_pass *pass, int64_t b)
     return pass->d->patch_size ? pass->first[b] : pass->first[b + 1] - 1;
 }
 
+attn_status attn_pass_logits(attn_session *session, const float *h, int64_t rows, float *logits)
+{
+    attn_pass pass = {.s = session, .d = &session->model->d};
+    pass.y = malloc((size_t)(rows * (pass.d->d_model + attn_embedding_dim(pass.d))) * sizeof *pass.y);
+    if (!pass.y)
+        return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for logits");
+    pass.mlp = pass.y + rows * pass.d->d_model;
+    run_head(&pass, h, rows, logits);
+    free(pass.y);
+    return ATTN_OK;
+}
+
 static attn_status last_logits(attn_pass *pass)
 {
     const int64_t dm = pass->d->d_model, vocab = pass->d->vocab_size, batch = pass->s->batch;

@@ -36,6 +36,9 @@ attn_status attn_pass_rotate(attn_pass *pass, int64_t layer, int64_t heads, bool
 /* Runs all blocks on x. hidden, where not NULL, is called with the stream entering each layer. */
 attn_status attn_pass_blocks(attn_pass *pass, void (*hidden)(attn_pass *pass, int64_t layer));
 
+/* Logits [rows, vocab_size] of normed rows h [rows, d_model]. */
+attn_status attn_pass_logits(attn_session *session, const float *h, int64_t rows, float *logits);
+
 /* The whole of it, up to the final norm: the last hidden states, packed, in h. */
 attn_status attn_pass_hidden(attn_pass *pass);
 

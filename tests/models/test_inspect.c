@@ -22,17 +22,22 @@
 
 static const char *const names[] = {"bert",           "gemma2", "gpt2",  "gpt_neox", "gpt_oss", "llama3_rope",
                                     "mistral_window", "opt",    "qwen2", "qwen3",    "t5"};
-static const int32_t ids[N] = {5, 17, 80, 17, 3, 99, 150, 42, 80}, other_ids[N] = {5, 17, 31, 17, 3, 12, 150, 42, 80};
+static const int32_t ids[N] = {5, 17, 44, 17, 3, 9, 50, 42, 44}, other_ids[N] = {5, 17, 31, 17, 3, 12, 50, 42, 44};
+
+#define TARGET 5 /* tokens that the decoder of an encoder-decoder reads */
 
 typedef struct world {
     attn_model *model;
     attn_session *session;
     attn_model_info info;
     attn_inspection *seen;
+    bool in_encoder; /* of an encoder-decoder */
     /* what a hook keeps of the layer looked at */
+    int32_t map;
     int64_t layer;
     float out[N][HEADS][DIM], value[HEADS][N][DIM], weight[HEADS][N][N];
-    /* what it changes: the output of (layer, head) at query becomes this */
+    /* what it changes: the output of (map, layer, head) at query becomes this */
+    int32_t change_map;
     int64_t change_layer, change_head, change_query;
     const float *change;
 } world;
@@ -70,54 +75,119 @@ static attn_inspect_args args_of(void)
     return args;
 }
 
-static void inspect(world *w, const attn_inspect_args *args)
+static void inspect(world *w, const attn_inspect_args *given)
 {
-    if (attn_inspect(w->session, args, &w->seen) != ATTN_OK)
+    attn_inspect_args args = *given;
+    if (w->info.kind == ATTN_MODEL_ENCODER_DECODER && !args.target) {
+        args.target = other_ids;
+        args.n_target = TARGET;
+    }
+    if (attn_inspect(w->session, &args, &w->seen) != ATTN_OK)
         fail_msg("%s", attn_model_error(NULL));
+}
+
+static int32_t map_of(const world *w, bool in_encoder, const attn_layer_view *view)
+{
+    return w->info.kind != ATTN_MODEL_ENCODER_DECODER || in_encoder ? 0 : view->kind == ATTN_ATTENTION_CROSS ? 2 : 1;
 }
 
 static attn_status keep(void *user, const attn_layer_view *view)
 {
     world *w = user;
     const attn_sdpa_args *a = view->attention;
-    const int64_t group = a->query.shape[1] / a->key.shape[1], dim = a->value.shape[3];
-    for (int64_t h = 0; h < HEADS && view->layer == w->layer; h++)
-        for (int64_t i = 0; i < N; i++) {
+    const int64_t group = a->query.shape[1] / a->key.shape[1], dim = a->value.shape[3], keys = a->key.shape[2];
+    const int32_t map = map_of(w, w->in_encoder, view);
+    for (int64_t h = 0; h < HEADS && view->layer == w->layer && map == w->map; h++) {
+        for (int64_t i = 0; i < a->query.shape[2]; i++) {
             const attn_row row = {0, h, i};
-            const attn_view rows = attn_view_of(w->weight[h][i], ATTN_F32, 1, 1, 1, N);
+            const attn_view rows = attn_view_of(w->weight[h][i], ATTN_F32, 1, 1, 1, keys);
             assert_int_equal(attn_sdpa_rows(view->ctx, a, &row, 1, &rows), ATTN_OK);
             memcpy(w->out[i][h], (float *)view->head_out.data + h * view->head_out.stride[1] + i * view->head_out.stride[2],
                    (size_t)dim * sizeof(float));
-            memcpy(w->value[h][i], (const float *)a->value.data + h / group * a->value.stride[1] + i * a->value.stride[2],
-                   (size_t)dim * sizeof(float));
         }
-    if (w->change && view->layer == w->change_layer)
+        for (int64_t j = 0; j < keys; j++)
+            memcpy(w->value[h][j], (const float *)a->value.data + h / group * a->value.stride[1] + j * a->value.stride[2],
+                   (size_t)dim * sizeof(float));
+    }
+    if (w->change && map == w->change_map && view->layer == w->change_layer)
         memcpy((float *)view->head_out.data + w->change_head * view->head_out.stride[1] +
                    w->change_query * view->head_out.stride[2],
                w->change, (size_t)dim * sizeof(float));
     return ATTN_OK;
 }
 
-/* A whole pass of a decoder under the hook; logits after the last token. */
-static void pass(world *w, float *logits, float *residual)
+/* The mean of rows, of unit length. */
+static void embed(const float *hidden, float *embedding)
 {
-    attn_forward_args args;
-    ATTN_ARGS_INIT(&args);
-    args.tokens = ids;
-    args.n_tokens = N;
-    args.logits = logits;
-    args.final_residual = residual;
-    args.hook = keep;
-    args.hook_user = w;
-    if (w->info.kind == ATTN_MODEL_DECODER)
-        attn_session_truncate(w->session, -1, 0);
-    if (attn_model_forward(w->session, &args) != ATTN_OK)
-        fail_msg("%s", attn_model_error(NULL));
+    double square = 0;
+    for (int64_t i = 0; i < WIDTH; i++) {
+        double sum = 0;
+        for (int64_t t = 0; t < N; t++)
+            sum += (double)hidden[t * WIDTH + i] / N;
+        embedding[i] = (float)sum;
+        square += sum * sum;
+    }
+    for (int64_t i = 0; i < WIDTH; i++)
+        embedding[i] = (float)((double)embedding[i] / sqrt(square));
 }
 
-static double outcome(const world *w, const float *logits)
+/* A whole pass under a hook (and edits of a map): logits [VOCAB] at the outcome's position, or the embedding [WIDTH]. */
+static void any_pass(world *w, const int32_t *tokens, attn_layer_hook hook, void *user, const attn_edit *edit, float *results,
+                     float *residual)
 {
-    return (double)logits[w->seen->answers[0]] - (double)logits[w->seen->answers[1]];
+    static float all[N * VOCAB], hidden[N * WIDTH];
+    const bool two = w->info.kind == ATTN_MODEL_ENCODER_DECODER, encoder = w->info.kind == ATTN_MODEL_ENCODER;
+    attn_forward_args args;
+    ATTN_ARGS_INIT(&args);
+    args.tokens = tokens;
+    args.n_tokens = N;
+    args.hook = hook;
+    args.hook_user = user;
+    args.edits = edit;
+    args.n_edits = edit && !(two && edit->attention == ATTN_ATTENTION_CROSS) ? 1 : 0;
+    assert_true(w->info.vocab_size <= VOCAB);
+    if (two) {
+        w->in_encoder = true;
+        args.n_edits = 0;
+        assert_int_equal(attn_model_forward_encoder(w->session, &args), ATTN_OK);
+        w->in_encoder = false;
+        args.tokens = other_ids;
+        args.n_tokens = TARGET;
+        args.n_edits = edit ? 1 : 0;
+    }
+    args.final_residual = residual;
+    if (encoder && w->info.has_logits) {
+        args.logits = all;
+        args.logits_rows = ATTN_LOGITS_ALL;
+    } else if (encoder) {
+        args.last_hidden = hidden;
+    } else {
+        args.logits = results;
+        attn_session_truncate(w->session, -1, 0);
+    }
+    if (attn_model_forward(w->session, &args) != ATTN_OK)
+        fail_msg("%s", attn_model_error(NULL));
+    if (encoder && results && w->info.has_logits)
+        memcpy(results, all + w->seen->outcome_position * w->info.vocab_size, (size_t)w->info.vocab_size * sizeof *results);
+    else if (encoder && results)
+        embed(hidden, results);
+}
+
+static void pass(world *w, float *results, float *residual)
+{
+    any_pass(w, ids, keep, w, NULL, results, residual);
+}
+
+/* The change of the outcome: of the logits' difference, or how far the embedding has moved. */
+static double effect(const world *w, const float *before, const float *after)
+{
+    const int32_t *answers = w->seen->answers;
+    double square = 0;
+    if (w->seen->outcome_kind != ATTN_OUTCOME_EMBEDDING)
+        return ((double)after[answers[0]] - (double)after[answers[1]]) - ((double)before[answers[0]] - (double)before[answers[1]]);
+    for (int64_t i = 0; i < WIDTH; i++)
+        square += ((double)after[i] - (double)before[i]) * ((double)after[i] - (double)before[i]);
+    return sqrt(square);
 }
 
 /* ---- weights ---- */
@@ -246,8 +316,10 @@ static void test_direct_effects(void **state)
 static void test_estimates_are_gradients(void **state)
 {
     (void)state;
-    static const char *const some[] = {"llama3_rope", "mistral_window", "gpt2", "qwen2", "qwen3"};
-    /* not OPT: at the kinks of its ReLU a difference over a finite step is no slope */
+    static const char *const some[] = {"llama3_rope",    "mistral_window", "gpt2",        "qwen2",
+                                       "qwen3",          "gemma2",         "gpt_neox",    "gpt_oss",
+                                       "bert_mlm",       "modernbert",     "bert_untied", "gpt2_inverse_unscaled",
+                                       "opt_projection", "opt_post",       "opt",         "t5"};
     static float up[VOCAB], down[VOCAB];
     for (size_t f = 0; f < sizeof some / sizeof *some; f++) {
         world w = open_world(some[f]);
@@ -255,6 +327,10 @@ static void test_estimates_are_gradients(void **state)
         args.n_exact = 40;
         inspect(&w, &args);
         assert_int_equal(w.seen->estimate, ATTN_ESTIMATE_GRADIENT);
+        /* ReLU: over a finite step some units cross their kinks, and the difference is no slope there. Most readings cross
+         * none that matters: a wrong gradient would agree nowhere. */
+        const bool kinks = strncmp(some[f], "opt", 3) == 0 || strcmp(some[f], "t5") == 0;
+        int64_t off = 0;
         double largest = 0;
         for (int64_t i = 0; i < w.seen->n_edges; i++)
             largest = fmax(largest, fabs((double)w.seen->edges[i].estimate));
@@ -263,6 +339,7 @@ static void test_estimates_are_gradients(void **state)
             const attn_inspect_edge *e = &w.seen->edges[i];
             float changed[DIM];
             w.change = NULL;
+            w.map = e->map;
             w.layer = e->layer;
             pass(&w, up, NULL);
             const double a = fmin((double)e->weight, 0.99), factor = (double)e->weight / (1 - a);
@@ -273,9 +350,10 @@ static void test_estimates_are_gradients(void **state)
             }
             w.layer = -1;
             w.change = changed;
-            w.change_layer = e->layer, w.change_head = e->head, w.change_query = e->query;
+            w.change_map = e->map, w.change_layer = e->layer, w.change_head = e->head, w.change_query = e->query;
             /* steps that move the outcome by some 0.01: above rounding, far below its curvature */
-            const double step = fmax(0.01, fmin(0.125, 0.01 / fmax(fabs((double)e->estimate), 1e-6)));
+            double step = fmax(0.01, fmin(0.125, 0.01 / fmax(fabs((double)e->estimate), 1e-6)));
+            step = kinks ? 0.03 : step;
             double slopes[2]; /* over two steps: Richardson's extrapolation takes the curvature of third order out */
             for (int wide = 0; wide < 2; wide++) {
                 const double h = step * (1 + wide);
@@ -285,16 +363,25 @@ static void test_estimates_are_gradients(void **state)
                 for (int64_t d = 0; d < w.info.head_dim; d++)
                     changed[d] = (float)(y[d] - h * along[d]);
                 pass(&w, down, NULL);
-                slopes[wide] = (outcome(&w, up) - outcome(&w, down)) / (2 * h);
+                slopes[wide] = effect(&w, down, up) / (2 * h);
+                if (wide && step > 0.02 && fabs(slopes[1] - slopes[0]) > 0.1 * fabs(slopes[0])) {
+                    step /= 4; /* too curved for what is extrapolated */
+                    wide = -1;
+                }
             }
             w.change = NULL;
             const double want = (4 * slopes[0] - slopes[1]) / 3;
-            /* four f32 logits, each off by some 4e-6, divided by the step; what Richardson leaves */
-            if (!(fabs((double)e->estimate - want) <= 5e-5 + 0.01 * fabs(want)))
+            /* four f32 logits, each off by some 4e-6: 16e-6 / (2 h) for h of 0.125 and 0.25, (4 x 6.4e-5 + 3.2e-5) / 3
+             * extrapolated; and what Richardson leaves */
+            const double error = fabs((double)e->estimate - want);
+            off += error > 1e-4 + 0.05 * fabs(want);
+            if (!(error <= 1e-4 + 0.01 * fabs(want)) && !(kinks && error <= 1e-3 + 0.6 * fabs(want)))
                 fail_msg("%s layer %lld head %lld %lld <- %lld (weight %g): %g, not %g", some[f], (long long)e->layer,
                          (long long)e->head, (long long)e->query, (long long)e->key, (double)e->weight,
                          (double)e->estimate, want);
         }
+        if (3 * off > w.seen->n_edges)
+            fail_msg("%s: %lld of %lld estimates are off", some[f], (long long)off, (long long)w.seen->n_edges);
         close_world(&w);
     }
 }
@@ -304,15 +391,17 @@ static void test_cuts(void **state)
 {
     (void)state;
     static float before[VOCAB], after[VOCAB];
-    static const char *const some[] = {"llama3_rope", "gpt2", "gemma2", "gpt_oss"};
+    static const char *const some[] = {"llama3_rope", "gpt2", "gemma2", "gpt_oss", "bert", "bert_mlm", "modernbert", "t5"};
     for (size_t f = 0; f < sizeof some / sizeof *some; f++) {
         world w = open_world(some[f]);
         attn_inspect_args args = args_of();
         inspect(&w, &args);
-        assert_true(w.seen->n_edges > 0);
+        assert_true(w.seen->n_edges > 20);
         for (int64_t i = 0; i < w.seen->n_edges; i++) {
             const attn_inspect_edge *e = &w.seen->edges[i];
             const attn_inspect_effect *got[3] = {&e->knockout, &e->removal, &e->mean};
+            const int64_t keys = w.seen->maps[e->map].n_keys;
+            w.map = e->map;
             w.layer = e->layer;
             pass(&w, before, NULL);
             w.layer = -1;
@@ -325,25 +414,26 @@ static void test_cuts(void **state)
                 for (int64_t d = 0; d < w.info.head_dim; d++) {
                     const double y = (double)w.out[e->query][e->head][d], v = (double)w.value[e->head][e->key][d];
                     double mean = 0;
-                    for (int64_t j = 0; j < N; j++)
-                        mean += (double)w.value[e->head][j][d] / N;
+                    for (int64_t j = 0; j < keys; j++)
+                        mean += (double)w.value[e->head][j][d] / (double)keys;
                     changed[d] = (float)(kind == 0 ? (y - a * v) / (1 - a) : y - a * v + (kind == 2 ? a * mean : 0));
                 }
                 w.change = changed;
-                w.change_layer = e->layer, w.change_head = e->head, w.change_query = e->query;
+                w.change_map = e->map, w.change_layer = e->layer, w.change_head = e->head, w.change_query = e->query;
                 pass(&w, after, NULL);
                 w.change = NULL;
-                const double want = outcome(&w, after) - outcome(&w, before);
+                const double want = effect(&w, before, after);
+                const bool distance = w.seen->outcome_kind == ATTN_OUTCOME_EMBEDDING;
                 double kl = 0, p_sum = 0, q_sum = 0;
-                for (int64_t t = 0; t < VOCAB; t++) {
+                for (int64_t t = 0; t < w.info.vocab_size; t++) {
                     p_sum += exp((double)before[t]);
                     q_sum += exp((double)after[t]);
                 }
-                for (int64_t t = 0; t < VOCAB; t++)
+                for (int64_t t = 0; t < w.info.vocab_size; t++)
                     kl += exp((double)before[t]) / p_sum *
                           ((double)before[t] - log(p_sum) - (double)after[t] + log(q_sum));
                 if (!(fabs((double)got[kind]->difference - want) <= 2e-5 + 1e-4 * fabs(want)) ||
-                    !(fabs((double)got[kind]->kl - kl) <= 1e-6 + 1e-3 * kl))
+                    (distance ? !isnan(got[kind]->kl) : !(fabs((double)got[kind]->kl - kl) <= 1e-6 + 1e-3 * kl)))
                     fail_msg("%s edge %lld (weight %g) kind %d: %g (KL %g), not %g (%g)", some[f], (long long)i, a, kind,
                              (double)got[kind]->difference, (double)got[kind]->kl, want, kl);
             }
@@ -354,117 +444,171 @@ static void test_cuts(void **state)
 
 /* ---- whole heads and pairs ---- */
 
+typedef float outputs[3][LAYERS][N][HEADS][DIM]; /* of every map */
+
 typedef struct replaced {
-    int64_t layer, head;
-    bool freeze;               /* every other head holds what it was */
-    float (*clean)[N][HEADS][DIM], (*from)[N][HEADS][DIM]; /* [layers] */
-    bool record;
-    int64_t dim;
+    const world *w;
+    int32_t map;
+    int64_t layer, head, dim;
+    bool record, freeze; /* freeze: every other head holds what it was */
+    float (*clean)[LAYERS][N][HEADS][DIM], (*from)[LAYERS][N][HEADS][DIM];
 } replaced;
 
 static attn_status replace(void *user, const attn_layer_view *view)
 {
     replaced *r = user;
+    const int32_t map = map_of(r->w, r->w->in_encoder, view);
     for (int64_t h = 0; h < HEADS; h++)
-        for (int64_t i = 0; i < N; i++) {
+        for (int64_t i = 0; i < view->head_out.shape[2]; i++) {
             float *y = (float *)view->head_out.data + h * view->head_out.stride[1] + i * view->head_out.stride[2];
             const size_t bytes = (size_t)r->dim * sizeof *y;
             if (r->record)
-                memcpy(r->clean[view->layer][i][h], y, bytes);
-            else if (view->layer == r->layer && h == r->head)
-                memcpy(y, r->from[view->layer][i][h], bytes);
+                memcpy(r->clean[map][view->layer][i][h], y, bytes);
+            else if (map == r->map && view->layer == r->layer && h == r->head)
+                memcpy(y, r->from[map][view->layer][i][h], bytes);
             else if (r->freeze)
-                memcpy(y, r->clean[view->layer][i][h], bytes);
+                memcpy(y, r->clean[map][view->layer][i][h], bytes);
         }
     return ATTN_OK;
 }
 
-static void replaced_pass(world *w, replaced *r, const int32_t *tokens, float *logits)
+static void means(const world *w, float (*clean)[LAYERS][N][HEADS][DIM], float (*mean)[LAYERS][N][HEADS][DIM])
 {
-    attn_forward_args args;
-    ATTN_ARGS_INIT(&args);
-    args.tokens = tokens;
-    args.n_tokens = N;
-    args.logits = logits;
-    args.hook = replace;
-    args.hook_user = r;
-    attn_session_truncate(w->session, -1, 0);
-    if (attn_model_forward(w->session, &args) != ATTN_OK)
-        fail_msg("%s", attn_model_error(NULL));
+    memset(mean, 0, sizeof(outputs));
+    for (int32_t m = 0; m < w->seen->n_maps; m++) {
+        const int64_t n = w->seen->maps[m].n_queries;
+        for (int64_t l = 0; l < w->seen->maps[m].n_layers; l++)
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t h = 0; h < HEADS; h++)
+                    for (int64_t d = 0; d < w->info.head_dim; d++)
+                        for (int64_t j = 0; j < n; j++)
+                            mean[m][l][i][h][d] += clean[m][l][j][h][d] / (float)n;
+    }
 }
 
 static void test_heads_and_pairs(void **state)
 {
     (void)state;
-    static float clean[LAYERS][N][HEADS][DIM], pair[LAYERS][N][HEADS][DIM], mean[LAYERS][N][HEADS][DIM];
-    static float zero[LAYERS][N][HEADS][DIM], before[VOCAB], after[VOCAB], of_pair[VOCAB];
-    world w = open_world("llama3_rope");
-    attn_inspect_args args = args_of();
-    args.pair = other_ids;
-    args.flags = ATTN_INSPECT_HEADS;
-    inspect(&w, &args);
-    const int64_t dim = w.info.head_dim;
-    replaced r = {.clean = clean, .record = true, .dim = dim};
-    replaced_pass(&w, &r, ids, before);
-    r.clean = pair;
-    replaced_pass(&w, &r, other_ids, of_pair);
-    assert_true(fabs((double)w.seen->pair_outcome - outcome(&w, of_pair)) < 1e-5);
-    for (int64_t l = 0; l < w.info.n_layers; l++)
-        for (int64_t i = 0; i < N; i++)
-            for (int64_t h = 0; h < HEADS; h++)
-                for (int64_t d = 0; d < dim; d++)
-                    for (int64_t j = 0; j < N; j++)
-                        mean[l][i][h][d] += clean[l][j][h][d] / N;
-    r = (replaced){.clean = clean, .dim = dim};
-    for (r.layer = 0; r.layer < w.info.n_layers; r.layer++)
-        for (r.head = 0; r.head < HEADS; r.head++) {
-            const attn_inspect_head *head = &w.seen->heads[r.layer * HEADS + r.head];
+    static const char *const some[] = {"llama3_rope", "bert", "bert_mlm", "t5"};
+    static outputs clean, pair, mean, zero;
+    static float before[VOCAB], after[VOCAB], of_pair[VOCAB];
+    for (size_t f = 0; f < sizeof some / sizeof *some; f++) {
+        world w = open_world(some[f]);
+        attn_inspect_args args = args_of();
+        args.pair = other_ids;
+        args.flags = ATTN_INSPECT_HEADS;
+        inspect(&w, &args);
+        replaced r = {.w = &w, .clean = clean, .record = true, .dim = w.info.head_dim};
+        any_pass(&w, ids, replace, &r, NULL, before, NULL);
+        r.clean = pair;
+        any_pass(&w, other_ids, replace, &r, NULL, of_pair, NULL);
+        const double of_own = w.seen->outcome_kind == ATTN_OUTCOME_EMBEDDING ? 0 : (double)w.seen->outcome;
+        assert_true(fabs((double)w.seen->pair_outcome - of_own - effect(&w, before, of_pair)) < 1e-4);
+        means(&w, clean, mean);
+        r = (replaced){.w = &w, .clean = clean, .dim = w.info.head_dim};
+        int64_t cut = 0;
+        for (int32_t m = 0; m < w.seen->n_maps; m++)
+            cut += w.seen->maps[m].n_layers * HEADS;
+        assert_int_equal(w.seen->n_cut_heads, cut);
+        for (int64_t i = 0; i < cut; i++) {
+            const attn_inspect_head *head = &w.seen->heads[i];
             const float got[4] = {head->mean.difference, head->zero.difference, head->patch.difference,
                                   head->path.difference};
-            float (*const from[4])[N][HEADS][DIM] = {mean, zero, pair, pair};
+            float (*const from[4])[LAYERS][N][HEADS][DIM] = {mean, zero, pair, pair};
+            r.map = head->map, r.layer = head->layer, r.head = head->head;
             for (int kind = 0; kind < 4; kind++) {
                 r.from = from[kind];
                 r.freeze = kind == 3;
-                replaced_pass(&w, &r, ids, after);
-                const double want = outcome(&w, after) - outcome(&w, before);
-                if (!(fabs((double)got[kind] - want) <= 1e-5))
-                    fail_msg("head %lld.%lld kind %d: %g, not %g", (long long)r.layer, (long long)r.head, kind,
-                             (double)got[kind], want);
+                any_pass(&w, ids, replace, &r, NULL, after, NULL);
+                const double want = effect(&w, before, after);
+                if (!(fabs((double)got[kind] - want) <= 2e-5))
+                    fail_msg("%s map %d head %lld.%lld kind %d: %g, not %g", some[f], r.map, (long long)r.layer,
+                             (long long)r.head, kind, (double)got[kind], want);
             }
-            assert_true(head->resample.kl > 0);
+            assert_true(head->resample.difference != 0 || head->resample.kl > 0);
         }
-    for (int64_t i = 0; i < w.seen->n_edges; i++)
-        assert_true(w.seen->edges[i].pair.kl >= 0);
+        for (int64_t i = 0; i < w.seen->n_edges; i++)
+            assert_true(w.seen->edges[i].pair.difference == w.seen->edges[i].pair.difference);
+        close_world(&w);
+    }
+}
+
+/* An embedding's estimates are distances along 8 random directions: right on average, each by some 25 %. */
+static void test_estimated_distances(void **state)
+{
+    (void)state;
+    static float up[WIDTH], down[WIDTH];
+    world w = open_world("bert");
+    attn_inspect_args args = args_of();
+    args.n_exact = 40;
+    args.n_sample = 40;
+    inspect(&w, &args);
+    assert_int_equal(w.seen->estimate, ATTN_ESTIMATE_DISTANCE);
+    double sum = 0;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < w.seen->n_edges; i++) {
+        const attn_inspect_edge *e = &w.seen->edges[i];
+        float changed[DIM];
+        w.layer = e->layer;
+        pass(&w, up, NULL);
+        const double factor = (double)e->weight / (1 - (double)e->weight), step = 0.01;
+        double y[DIM], along[DIM];
+        for (int64_t d = 0; d < w.info.head_dim; d++) {
+            y[d] = (double)w.out[e->query][e->head][d];
+            along[d] = factor * (y[d] - (double)w.value[e->head][e->key][d]);
+        }
+        w.layer = -1;
+        w.change = changed;
+        w.change_layer = e->layer, w.change_head = e->head, w.change_query = e->query;
+        for (int64_t d = 0; d < w.info.head_dim; d++)
+            changed[d] = (float)(y[d] + step * along[d]);
+        pass(&w, up, NULL);
+        for (int64_t d = 0; d < w.info.head_dim; d++)
+            changed[d] = (float)(y[d] - step * along[d]);
+        pass(&w, down, NULL);
+        w.change = NULL;
+        const double want = effect(&w, down, up) / (2 * step), ratio = (double)e->estimate / want;
+        if (want < 1e-4) /* rounding of the two passes */
+            continue;
+        if (!(ratio > 0.2 && ratio < 2.3)) /* outside of these a mean of 8 squares lies once in 30,000 */
+            fail_msg("edge %lld: %g, not %g", (long long)i, (double)e->estimate, want);
+        sum += ratio;
+        counted++;
+    }
+    if (!(counted >= 30 && sum / (double)counted > 0.75 && sum / (double)counted < 1.25))
+        fail_msg("mean ratio %g of %lld", sum / (double)counted, (long long)counted);
     close_world(&w);
 }
 
-/* A window of every layer cuts the reading in all heads of all layers. */
+/* A window of every layer cuts the reading in all heads of all layers: in cross attention where there is one. */
 static void test_windows(void **state)
 {
     (void)state;
+    static const char *const some[] = {"llama3_rope", "bert_mlm", "t5"};
     static float before[VOCAB], after[VOCAB];
-    world w = open_world("llama3_rope");
-    attn_inspect_args args = args_of();
-    args.window = 2;
-    inspect(&w, &args);
-    assert_true(w.info.n_layers == 2 && w.seen->window_query == N - 1 && w.seen->window_key > 0);
-    pass(&w, before, NULL);
-    const attn_edit edit = {.layer = -1, .entry = 0, .head = -1,   .query = N - 1, .key = w.seen->window_key,
-                            .kind = ATTN_EDIT_KNOCKOUT};
-    attn_forward_args forward;
-    ATTN_ARGS_INIT(&forward);
-    forward.tokens = ids;
-    forward.n_tokens = N;
-    forward.logits = after;
-    forward.edits = &edit;
-    forward.n_edits = 1;
-    attn_session_truncate(w.session, -1, 0);
-    assert_int_equal(attn_model_forward(w.session, &forward), ATTN_OK);
-    const double want = outcome(&w, after) - outcome(&w, before);
-    if (!(fabs((double)w.seen->windows[1].difference - want) <= 1e-5 + 1e-4 * fabs(want)))
-        fail_msg("%g, not %g", (double)w.seen->windows[1].difference, want);
-    assert_true(w.seen->windows[0].difference != w.seen->windows[1].difference);
-    close_world(&w);
+    for (size_t f = 0; f < sizeof some / sizeof *some; f++) {
+        world w = open_world(some[f]);
+        attn_inspect_args args = args_of();
+        args.window = 2;
+        inspect(&w, &args);
+        assert_true(w.info.n_layers == 2 && w.seen->window_query == w.seen->at && w.seen->window_key > 0);
+        assert_int_equal(w.seen->window_map, w.seen->n_maps - 1);
+        w.layer = -1;
+        pass(&w, before, NULL);
+        const attn_edit edit = {.layer = -1,
+                                .entry = 0,
+                                .head = -1,
+                                .query = w.seen->window_query,
+                                .key = w.seen->window_key,
+                                .kind = ATTN_EDIT_KNOCKOUT,
+                                .attention = w.seen->n_maps > 1 ? ATTN_ATTENTION_CROSS : ATTN_ATTENTION_SELF};
+        any_pass(&w, ids, keep, &w, &edit, after, NULL);
+        const double want = effect(&w, before, after);
+        if (!(fabs((double)w.seen->windows[1].difference - want) <= 1e-5 + 1e-4 * fabs(want)))
+            fail_msg("%s: %g, not %g", some[f], (double)w.seen->windows[1].difference, want);
+        assert_true(w.seen->windows[0].difference != w.seen->windows[1].difference);
+        close_world(&w);
+    }
 }
 
 /* ---- long texts ---- */
@@ -579,7 +723,20 @@ static void test_refusals(void **state)
     refuse(&w, &args, "at is -10");
     args = args_of();
     args.layer = 99;
-    refuse(&w, &args, "layer 99");
+    refuse(&w, &args, "layer is 99");
+    args = args_of();
+    args.layer = 0;
+    args.head = HEADS;
+    refuse(&w, &args, "head is 4, must be 0 to 3");
+    args.layer = -1;
+    args.head = 1;
+    refuse(&w, &args, "head is 1, but layer is -1");
+    args = args_of();
+    args.window = 99;
+    refuse(&w, &args, "window is 99");
+    args = args_of();
+    args.n_sample = -2;
+    refuse(&w, &args, "n_sample is -2");
     args = args_of();
     args.answers = (const int32_t[2]){1, VOCAB};
     refuse(&w, &args, "answers[1] is 160");
@@ -619,7 +776,8 @@ int main(void)
         cmocka_unit_test(test_weights_of_every_family), cmocka_unit_test(test_sizes_of_what_is_moved),
         cmocka_unit_test(test_direct_effects),          cmocka_unit_test(test_estimates_are_gradients),
         cmocka_unit_test(test_cuts),                    cmocka_unit_test(test_heads_and_pairs),
-        cmocka_unit_test(test_windows),                 cmocka_unit_test(test_long_text),
+        cmocka_unit_test(test_estimated_distances),     cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_long_text),
         cmocka_unit_test(test_rank_correlation),        cmocka_unit_test(test_head_scores),
         cmocka_unit_test(test_refusals),                cmocka_unit_test(test_one_token)};
     return cmocka_run_group_tests_name("inspect", tests, NULL, NULL);

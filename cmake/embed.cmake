@@ -1,9 +1,14 @@
-# Files as C arrays: embed.cmake is run with OUT, and FILES "name=path;name=path".
+# Files as C arrays: embed.cmake is run with OUT, and FILES "name=path;name=path,path"; several paths are joined.
 set(text "/* Made by cmake/embed.cmake. */\n#include \"viz/page_assets.h\"\n")
 foreach(entry ${FILES})
   string(REGEX REPLACE "=.*" "" name "${entry}")
   string(REGEX REPLACE "^[^=]*=" "" path "${entry}")
-  file(READ "${path}" hex HEX)
+  string(REPLACE "," ";" paths "${path}")
+  set(hex "")
+  foreach(part ${paths})
+    file(READ "${part}" more HEX)
+    string(APPEND hex "${more}")
+  endforeach()
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," hex "${hex}")
   string(APPEND text "const unsigned char attn_asset_${name}[] = {${hex}0x00};\n")
   string(APPEND text "const size_t attn_asset_${name}_bytes = sizeof attn_asset_${name} - 1;\n")

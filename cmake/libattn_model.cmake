@@ -13,11 +13,15 @@ set(ATTN_MODEL_LIBS PkgConfig::JANSSON PkgConfig::PCRE2
   PkgConfig::UTF8PROC Threads::Threads m)
 
 # The page of attn inspect: its script, style and markup as arrays.
-set(ATTN_PAGE ${PROJECT_SOURCE_DIR}/src/viz/page/page)
+set(ATTN_PAGE ${PROJECT_SOURCE_DIR}/src/viz/page)
+set(ATTN_PAGE_SCRIPTS ${ATTN_PAGE}/data.js ${ATTN_PAGE}/show.js ${ATTN_PAGE}/heads.js ${ATTN_PAGE}/position.js
+  ${ATTN_PAGE}/measures.js ${ATTN_PAGE}/page.js)
+string(REPLACE ";" "," ATTN_PAGE_JOINED "${ATTN_PAGE_SCRIPTS}")
 add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/page_assets.c
-  COMMAND ${CMAKE_COMMAND} "-DFILES=css=${ATTN_PAGE}.css;js=${ATTN_PAGE}.js;html=${ATTN_PAGE}.html"
+  COMMAND ${CMAKE_COMMAND} "-DFILES=css=${ATTN_PAGE}/page.css;js=${ATTN_PAGE_JOINED};html=${ATTN_PAGE}/page.html"
     -DOUT=${PROJECT_BINARY_DIR}/page_assets.c -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
-  DEPENDS ${ATTN_PAGE}.css ${ATTN_PAGE}.js ${ATTN_PAGE}.html ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  DEPENDS ${ATTN_PAGE}/page.css ${ATTN_PAGE_SCRIPTS} ${ATTN_PAGE}/page.html ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+  VERBATIM)
 
 add_library(attn_model_objs OBJECT ${ATTN_MODEL_SOURCES} ${PROJECT_BINARY_DIR}/page_assets.c)
 target_link_libraries(attn_model_objs PRIVATE attn_flags ${ATTN_MODEL_LIBS})

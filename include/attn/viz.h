@@ -38,17 +38,24 @@ ATTN_API size_t attn_text_visible(const char *text, size_t bytes, int64_t max_co
  * to be freed by attn_viz_free; NULL on error. model gives names and token texts. title: UTF-8, shown as it is; NULL: none.
  * Return OK; INVALID_ARGUMENT; OUT_OF_MEMORY. */
 
-/** One self-contained HTML page: no network, all tokens escaped, weights as 16-bit numbers. */
+/** One self-contained HTML page: no network, all tokens escaped. Weights are 16-bit numbers where there are at most
+ * 200,000, else 8-bit ones on a scale of logarithms (1.5 % off at most; those read by `at` and those of the layer and head
+ * asked for stay 16-bit). */
 ATTN_API attn_status attn_inspect_html(const attn_model *model, const attn_inspection *inspection, const char *title,
                                        char **text, size_t *bytes);
 
-/** The same data as JSON with plain numbers; docs/inspect.md names the fields. */
+/** The same data as JSON with plain numbers; docs/inspect.md names the fields. Where heads times keys are more than four
+ * million, what `at` reads is given as the 512 largest weights of each head. */
 ATTN_API attn_status attn_inspect_json(const attn_model *model, const attn_inspection *inspection, const char *title,
                                        char **text, size_t *bytes);
 
-/** SVG: one head's matrix of its first map with token labels where there are at most 64 tokens; layer or head -1: all
- * heads as thumbnails. */
+/** SVG: one head's matrix with token labels where there are at most 64 tokens; layer or head -1: all heads as thumbnails.
+ * Of the decoder where the model is an encoder-decoder. */
 ATTN_API attn_status attn_inspect_svg(const attn_model *model, const attn_inspection *inspection, int64_t layer,
+                                      int64_t head, char **text, size_t *bytes);
+
+/** The same as the bytes of a PNG file with numbers instead of token labels; *bytes counts them (no zero byte ends them). */
+ATTN_API attn_status attn_inspect_png(const attn_model *model, const attn_inspection *inspection, int64_t layer,
                                       int64_t head, char **text, size_t *bytes);
 
 /** Frees a text of the functions above. NULL is fine. */

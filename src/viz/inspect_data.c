@@ -1,11 +1,13 @@
-/* inspect_data.c - an inspection as JSON: arrays of numbers for programs, or packed for the page. */
+/* inspect_data.c - an inspection as JSON: for programs, or what the page needs beside its packed arrays. */
 #include "viz/inspect_data.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "inspect/collect.h"
 
-#define TOKEN_BYTES 192 /* of a token's text that a page needs */
+#define TOKEN_BYTES  192 /* of a token's text that a page needs */
+#define MOST_ROUNDED 1500000
 
 /* ---- tokens ---- */
 
@@ -56,24 +58,14 @@ static void field(attn_text_out *out, const char *name, double x)
     attn_out_bytes(out, ",", 1);
 }
 
-static void floats(attn_text_out *out, const char *name, const float *x, int64_t n, bool packed)
+static void floats(attn_text_out *out, const char *name, const float *x, int64_t n)
 {
-    attn_out_format(out, "\"%s\":", name);
-    if (!x) {
-        attn_out_format(out, "null,\n");
-        return;
+    attn_out_format(out, "\"%s\":%s", name, x ? "[" : "null,\n");
+    for (int64_t i = 0; x && i < n; i++) {
+        attn_out_bytes(out, ",", i > 0);
+        real(out, (double)x[i]);
     }
-    if (packed) {
-        attn_out_base64(out, x, (size_t)n * sizeof *x);
-    } else {
-        attn_out_bytes(out, "[", 1);
-        for (int64_t i = 0; i < n; i++) {
-            attn_out_bytes(out, ",", i > 0);
-            real(out, (double)x[i]);
-        }
-        attn_out_bytes(out, "]", 1);
-    }
-    attn_out_format(out, ",\n");
+    attn_out_bytes(out, "],\n", x ? 3 : 0);
 }
 
 static void integers(attn_text_out *out, const char *name, const int32_t *x, int64_t n)
@@ -84,58 +76,93 @@ static void integers(attn_text_out *out, const char *name, const int32_t *x, int
     attn_out_format(out, "],\n");
 }
 
-/* Counts, keys and weights of all rows as 16-bit numbers (keys as 32-bit ones beyond 65,536 tokens). */
-static void packed_rows(attn_text_out *out, const attn_inspect_map *map)
+int attn_data_code(float weight)
 {
-    const int64_t rows = map->n_layers * map->n_heads * map->n_rows, n = map->starts[rows];
-    const bool wide = map->n_keys > 65536;
-    uint16_t *half = malloc((size_t)(rows > n ? rows : n) * sizeof *half + 2);
-    out->failed |= !half;
-    if (!half)
-        return;
-    attn_out_format(out, "\"queries\":");
-    attn_out_base64(out, map->queries, (size_t)map->n_rows * sizeof *map->queries);
-    attn_out_format(out, ",\n\"counts\":");
-    for (int64_t r = 0; r < rows; r++)
-        half[r] = (uint16_t)(map->starts[r + 1] - map->starts[r]);
-    attn_out_base64(out, half, (size_t)rows * sizeof *half);
-    attn_out_format(out, ",\n\"keys\":");
-    for (int64_t i = 0; i < n && !wide; i++)
-        half[i] = (uint16_t)map->keys[i];
-    attn_out_base64(out, wide ? (const void *)map->keys : half, (size_t)n * (wide ? sizeof *map->keys : sizeof *half));
-    attn_out_format(out, ",\n\"weights\":");
-    for (int64_t i = 0; i < n; i++)
-        half[i] = (uint16_t)lrintf(65535 * fminf(map->weights[i], 1));
-    attn_out_base64(out, half, (size_t)n * sizeof *half);
-    attn_out_format(out, ",\n");
-    free(half);
+    const float code = -24 * log2f(weight);
+    return code > 255 ? 255 : code > 0 ? (int)lrintf(code) : 0;
 }
 
-static void plain_rows(attn_text_out *out, const attn_inspect_map *map)
+float attn_data_least(const attn_inspect_map *map)
 {
-    const int64_t rows = map->n_layers * map->n_heads * map->n_rows;
+    int64_t counts[256] = {0}, left = MOST_ROUNDED;
+    int code = 0;
+    if (attn_data_exact(map))
+        return map->least_kept;
+    for (int64_t i = 0; i < map->starts[map->n_layers * map->n_heads * map->n_rows]; i++)
+        counts[attn_data_code(map->weights[i])]++;
+    while (code < 255 && left >= counts[code])
+        left -= counts[code++];
+    return fmaxf(map->least_kept, exp2f(-(float)code / 24));
+}
+
+static void rows(attn_text_out *out, const attn_inspect_map *map)
+{
+    const int64_t n = map->n_layers * map->n_heads * map->n_rows;
     integers(out, "queries", map->queries, map->n_rows);
     attn_out_format(out, "\"starts\":[");
-    for (int64_t r = 0; r <= rows; r++)
+    for (int64_t r = 0; r <= n; r++)
         attn_out_format(out, "%s%lld", r ? "," : "", (long long)map->starts[r]);
     attn_out_format(out, "],\n");
-    integers(out, "keys", map->keys, map->starts[rows]);
-    floats(out, "weights", map->weights, map->starts[rows], false);
+    integers(out, "keys", map->keys, map->starts[n]);
+    floats(out, "weights", map->weights, map->starts[n]);
 }
 
-static void one_map(attn_text_out *out, const attn_inspect_map *map, int64_t layer, int64_t head, bool packed)
+/* What `at` reads of a long text: the largest weights of each head, and what belongs to their keys. */
+static void sparse_at(attn_text_out *out, const attn_inspect_map *map)
+{
+    const int64_t heads = map->n_layers * map->n_heads, n = map->n_keys, most = ATTN_DATA_AT;
+    int64_t *order = malloc((size_t)n * sizeof *order), *starts = calloc((size_t)heads + 1, sizeof *starts);
+    int32_t *keys = malloc((size_t)(heads * most) * sizeof *keys);
+    float *values = malloc((size_t)(3 * heads * most) * sizeof *values);
+    out->failed |= !order || !starts || !keys || !values;
+    for (int64_t h = 0; h < heads && !out->failed; h++) {
+        const int64_t kept = attn_inspect_largest(map->at_rows + h * n, n, most, 0, order);
+        for (int64_t i = 0; i < kept; i++) {
+            const int64_t at = starts[h] + i, from = h * n + order[i];
+            keys[at] = (int32_t)order[i];
+            values[at] = map->at_rows[from];
+            values[heads * most + at] = map->value_norms[from];
+            values[2 * heads * most + at] = map->value_directs ? map->value_directs[from] : NAN;
+        }
+        starts[h + 1] = starts[h] + kept;
+    }
+    if (!out->failed) {
+        attn_out_format(out, "\"at_starts\":[");
+        for (int64_t h = 0; h <= heads; h++)
+            attn_out_format(out, "%s%lld", h ? "," : "", (long long)starts[h]);
+        attn_out_format(out, "],\n");
+        integers(out, "at_keys", keys, starts[heads]);
+        floats(out, "at_weights", values, starts[heads]);
+        floats(out, "at_norms", values + heads * most, starts[heads]);
+        floats(out, "at_directs", map->value_directs ? values + 2 * heads * most : NULL, starts[heads]);
+    }
+    free(order);
+    free(starts);
+    free(keys);
+    free(values);
+}
+
+static void one_map(attn_text_out *out, const attn_inspect_map *map, int64_t layer, int64_t head, bool for_page)
 {
     const int64_t heads = map->n_layers * map->n_heads;
     attn_out_format(out, "{\"attention\":%d,\"encoder\":%d,\"n_layers\":%lld,\"n_heads\":%lld,\"n_queries\":%lld,"
-                    "\"n_keys\":%lld,\"most_kept\":%lld,\"layer\":%lld,\"head\":%lld,\n",
+                    "\"n_keys\":%lld,\"n_rows\":%lld,\"most_kept\":%lld,\"layer\":%lld,\"head\":%lld,\n",
                     map->attention, map->encoder, (long long)map->n_layers, (long long)map->n_heads,
-                    (long long)map->n_queries, (long long)map->n_keys, (long long)map->most_kept, (long long)layer,
-                    (long long)head);
-    field(out, "least_kept", (double)map->least_kept);
-    (packed ? packed_rows : plain_rows)(out, map);
-    floats(out, "at_rows", map->at_rows, heads * map->n_keys, packed);
-    floats(out, "value_norms", map->value_norms, heads * map->n_keys, packed);
-    floats(out, "value_directs", map->value_directs, heads * map->n_keys, packed);
+                    (long long)map->n_queries, (long long)map->n_keys, (long long)map->n_rows, (long long)map->most_kept,
+                    (long long)layer, (long long)head);
+    field(out, "least_kept", (double)(for_page ? attn_data_least(map) : map->least_kept));
+    if (for_page) {
+        attn_out_format(out, "\"exact\":%s,\"thumb\":%lld,", attn_data_exact(map) ? "true" : "false",
+                        (long long)attn_data_thumb(map));
+    } else {
+        const bool dense = heads * map->n_keys <= ATTN_DATA_DENSE;
+        rows(out, map);
+        floats(out, "at_rows", dense ? map->at_rows : NULL, heads * map->n_keys);
+        floats(out, "value_norms", dense ? map->value_norms : NULL, heads * map->n_keys);
+        floats(out, "value_directs", dense ? map->value_directs : NULL, heads * map->n_keys);
+        if (!dense && map->at_rows && map->value_norms)
+            sparse_at(out, map);
+    }
     attn_out_format(out, "\"stats\":[");
     for (int64_t h = 0; h < heads; h++) {
         const attn_inspect_stat *s = &map->stats[h];
@@ -149,11 +176,15 @@ static void one_map(attn_text_out *out, const attn_inspect_map *map, int64_t lay
 
 static void effect(attn_text_out *out, const char *name, attn_inspect_effect e, const char *end)
 {
-    attn_out_format(out, "\"%s\":", name);
-    if (e.difference != e.difference)
+    if (name)
+        attn_out_format(out, "\"%s\":", name);
+    if (e.difference != e.difference) {
         attn_out_format(out, "null%s", end);
-    else
-        attn_out_format(out, "[%.6g,%.6g]%s", (double)e.difference, (double)e.kl, end);
+        return;
+    }
+    attn_out_format(out, "[%.6g,", (double)e.difference);
+    real(out, (double)e.kl);
+    attn_out_format(out, "]%s", end);
 }
 
 static void correlation(attn_text_out *out, const char *name, const attn_inspect_correlation *c)
@@ -171,8 +202,8 @@ static void edges(attn_text_out *out, const attn_inspection *in)
     attn_out_format(out, "\"edges\":[");
     for (int64_t i = 0; i < in->n_edges; i++) {
         const attn_inspect_edge *e = &in->edges[i];
-        attn_out_format(out, "%s{\"layer\":%lld,\"head\":%lld,\"query\":%lld,\"key\":%lld,\"why\":%d,", i ? ",\n" : "",
-                        (long long)e->layer, (long long)e->head, (long long)e->query, (long long)e->key, e->why);
+        attn_out_format(out, "%s{\"map\":%d,\"layer\":%lld,\"head\":%lld,\"query\":%lld,\"key\":%lld,\"why\":%d,",
+                        i ? ",\n" : "", e->map, (long long)e->layer, (long long)e->head, (long long)e->query, (long long)e->key, e->why);
         field(out, "weight", (double)e->weight);
         field(out, "moved", (double)e->moved);
         field(out, "direct", (double)e->direct);
@@ -187,22 +218,26 @@ static void edges(attn_text_out *out, const attn_inspection *in)
 
 static void measures(attn_text_out *out, const attn_inspection *in)
 {
-    const int64_t layers = in->maps[0].n_layers, heads = layers * in->maps[0].n_heads;
+    const int64_t layers = in->maps[in->window_map].n_layers;
     attn_out_format(out, "\"measures\":{");
     field(out, "outcome", (double)in->outcome);
     field(out, "pair_outcome", (double)in->pair_outcome);
-    attn_out_format(out, "\"estimate\":%d,\"n_screened\":%lld,\"window\":%d,\"window_query\":%lld,\"window_key\":%lld,\n",
-                    in->estimate, (long long)in->n_screened, in->window, (long long)in->window_query,
+    attn_out_format(out, "\"outcome_kind\":%d,\"outcome_position\":%lld,\"estimate\":%d,\"n_screened\":%lld,\n",
+                    in->outcome_kind, (long long)in->outcome_position, in->estimate, (long long)in->n_screened);
+    attn_out_format(out, "\"window\":%d,\"window_map\":%d,\"window_query\":%lld,\"window_key\":%lld,\n", in->window,
+                    (int)in->window_map,
+                    (long long)in->window_query,
                     (long long)in->window_key);
     correlation(out, "estimated", &in->estimated);
     correlation(out, "sampled", &in->sampled);
     edges(out, in);
     attn_out_format(out, "\"windows\":%s", in->windows ? "[" : "null");
     for (int64_t l = 0; in->windows && l < layers; l++)
-        attn_out_format(out, "%s[%.6g,%.6g]", l ? "," : "", (double)in->windows[l].difference, (double)in->windows[l].kl);
+        effect(out, NULL, in->windows[l], l + 1 < layers ? "," : "");
     attn_out_format(out, "%s,\n\"heads\":%s", in->windows ? "]" : "", in->heads ? "[" : "null");
-    for (int64_t h = 0; in->heads && h < heads; h++) {
-        attn_out_format(out, "%s{", h ? ",\n" : "");
+    for (int64_t h = 0; in->heads && h < in->n_cut_heads; h++) {
+        attn_out_format(out, "%s{\"map\":%d,\"layer\":%lld,\"head\":%lld,", h ? ",\n" : "", in->heads[h].map,
+                        (long long)in->heads[h].layer, (long long)in->heads[h].head);
         field(out, "direct", (double)in->heads[h].direct);
         effect(out, "mean", in->heads[h].mean, ",");
         effect(out, "resample", in->heads[h].resample, ",");
@@ -214,7 +249,7 @@ static void measures(attn_text_out *out, const attn_inspection *in)
 }
 
 void attn_inspect_data(attn_text_out *out, const attn_model *model, const attn_inspection *in, const char *title,
-                       bool packed)
+                       bool for_page)
 {
     attn_model_info info;
     ATTN_ARGS_INIT(&info);
@@ -240,7 +275,8 @@ void attn_inspect_data(attn_text_out *out, const attn_model *model, const attn_i
                     (long long)layer, (long long)head);
     attn_out_json_string(out, in->note, strlen(in->note));
     attn_out_format(out, ",\n");
-    integers(out, "ids", in->tokens, in->n_tokens);
+    if (!for_page)
+        integers(out, "ids", in->tokens, in->n_tokens);
     tokens(out, model, "tokens", in->tokens, in->n_tokens);
     if (in->target)
         tokens(out, model, "target", in->target, in->n_target);
@@ -259,28 +295,15 @@ void attn_inspect_data(attn_text_out *out, const attn_model *model, const attn_i
         measures(out, in);
     attn_out_format(out, "\"focus\":");
     if (in->focus)
-        one_map(out, in->focus, in->layer, in->head, packed);
+        one_map(out, in->focus, in->layer, in->head, for_page);
     else
         attn_out_format(out, "null");
     attn_out_format(out, ",\n\"maps\":[");
     for (int32_t m = 0; m < in->n_maps; m++) {
         attn_out_bytes(out, ",\n", m ? 2 : 0);
-        one_map(out, &in->maps[m], 0, 0, packed);
+        one_map(out, &in->maps[m], 0, 0, for_page);
     }
     attn_out_format(out, "]}\n");
-}
-
-/* ---- documents ---- */
-
-static attn_status finish(attn_text_out *out, char **text, size_t *bytes)
-{
-    if (out->failed) {
-        free(out->text);
-        return ATTN_ERR_OUT_OF_MEMORY;
-    }
-    *text = out->text;
-    *bytes = out->bytes;
-    return ATTN_OK;
 }
 
 attn_status attn_inspect_json(const attn_model *model, const attn_inspection *inspection, const char *title, char **text,
@@ -291,107 +314,13 @@ attn_status attn_inspect_json(const attn_model *model, const attn_inspection *in
         return ATTN_ERR_INVALID_ARGUMENT;
     *text = NULL;
     attn_inspect_data(&out, model, inspection, title, false);
-    return finish(&out, text, bytes);
-}
-
-attn_status attn_inspect_html(const attn_model *model, const attn_inspection *inspection, const char *title, char **text,
-                              size_t *bytes)
-{
-    static const char head[] = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                               "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
-                               "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                               "script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:\">"
-                               "<link rel=\"icon\" href=\"data:,\"><title>attn</title><style>\n";
-    attn_text_out out = {0};
-    if (!model || !inspection || !text || !bytes)
-        return ATTN_ERR_INVALID_ARGUMENT;
-    *text = NULL;
-    attn_out_bytes(&out, head, sizeof head - 1);
-    attn_out_bytes(&out, attn_asset_css, attn_asset_css_bytes);
-    attn_out_format(&out, "</style></head><body>\n");
-    attn_out_bytes(&out, attn_asset_html, attn_asset_html_bytes);
-    attn_out_format(&out, "<script type=\"application/json\" id=\"data\">");
-    attn_inspect_data(&out, model, inspection, title, true);
-    attn_out_format(&out, "</script>\n<script>");
-    attn_out_bytes(&out, attn_asset_js, attn_asset_js_bytes);
-    attn_out_format(&out, "</script></body></html>\n");
-    return finish(&out, text, bytes);
-}
-
-/* ---- SVG ---- */
-
-static void shade(attn_text_out *out, double x, double y, double size, float weight)
-{
-    const double t = sqrt((double)weight); /* white over teal to dark blue: order by lightness alone */
-    attn_out_format(out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"rgb(%d,%d,%d)\"><title>%.4f"
-                    "</title></rect>", x, y, size, size, (int)(255 * (1 - t) * (1 - t * .3)), (int)(255 * (1 - .75 * t)),
-                    (int)(255 * (1 - .55 * t)), (double)weight);
-}
-
-static void svg_head(attn_text_out *out, const attn_inspect_map *map, int64_t head, double x, double y, double size,
-                     float least)
-{
-    const double n = (double)(map->n_keys > map->n_queries ? map->n_keys : map->n_queries), cell = size / n;
-    for (int64_t r = 0; r < map->n_rows; r++)
-        for (int64_t i = map->starts[head * map->n_rows + r]; i < map->starts[head * map->n_rows + r + 1]; i++)
-            if (map->weights[i] >= least)
-                shade(out, x + cell * (double)map->keys[i], y + cell * (double)map->queries[r], cell, map->weights[i]);
-    attn_out_format(out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"none\" stroke=\"#999\" "
-                    "stroke-width=\"0.5\"/>", x, y, size, size);
-}
-
-static void svg_label(attn_text_out *out, const attn_model *model, int32_t id, double x, double y, int turn)
-{
-    char text[64], shown[256];
-    size_t n = 0;
-    if (attn_model_detokenize(model, &id, 1, 0, text, sizeof text, &n) != ATTN_OK)
-        n = 0;
-    attn_text_visible(text, n < sizeof text ? n : sizeof text, 14, shown, sizeof shown, NULL);
-    attn_out_format(out, turn ? "<text transform=\"translate(%.1f,%.1f) rotate(-90)\">"
-                              : "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", x, y);
-    for (const char *c = shown; *c; c++)
-        if (strchr("<>&\"", *c))
-            attn_out_format(out, "&#%d;", *c);
-        else
-            attn_out_bytes(out, c, 1);
-    attn_out_format(out, "</text>");
-}
-
-attn_status attn_inspect_svg(const attn_model *model, const attn_inspection *inspection, int64_t layer, int64_t head,
-                             char **text, size_t *bytes)
-{
-    attn_text_out out = {0};
-    if (!model || !inspection || !text || !bytes)
-        return ATTN_ERR_INVALID_ARGUMENT;
-    *text = NULL;
-    const attn_inspect_map *map = &inspection->maps[0];
-    if (layer >= map->n_layers || head >= map->n_heads)
-        return ATTN_ERR_INVALID_ARGUMENT;
-    const bool one = layer >= 0 && head >= 0, labels = one && map->n_keys <= 64 && map->n_queries <= 64;
-    const double left = labels ? 130 : 30, size = one ? 600 : 56, step = size + 6;
-    const double width = left + (one ? size : step * (double)map->n_heads) + 10;
-    const double height = left + (one ? size : step * (double)map->n_layers) + 30;
-    attn_out_format(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
-                    "font-size=\"12\"><rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", width, height);
-    if (one) {
-        const double cell = size / (double)(map->n_keys > map->n_queries ? map->n_keys : map->n_queries);
-        svg_head(&out, map, layer * map->n_heads + head, left, left, size, 0.002f);
-        for (int64_t i = 0; labels && i < map->n_queries; i++)
-            svg_label(&out, model, inspection->tokens[i], left - 5, left + cell * ((double)i + .5) + 4, 0);
-        for (int64_t i = 0; labels && i < map->n_keys; i++)
-            svg_label(&out, model, inspection->tokens[i], left + cell * ((double)i + .5) + 4, left - 5, 1);
-        attn_out_format(&out, "<text x=\"%.1f\" y=\"%.1f\">layer %lld, head %lld: readers down, what is read across</text>",
-                        left, height - 8, (long long)layer, (long long)head);
+    if (out.failed) {
+        free(out.text);
+        return ATTN_ERR_OUT_OF_MEMORY;
     }
-    for (int64_t h = 0; !one && h < map->n_layers * map->n_heads; h++)
-        svg_head(&out, map, h, left + step * (double)(h % map->n_heads), left + step * (double)(h / map->n_heads), size,
-                 0.05f);
-    for (int64_t l = 0; !one && l < map->n_layers; l++)
-        attn_out_format(&out, "<text x=\"4\" y=\"%.1f\">%lld</text>", left + step * ((double)l + .5), (long long)l);
-    for (int64_t h = 0; !one && h < map->n_heads; h++)
-        attn_out_format(&out, "<text x=\"%.1f\" y=\"20\">%lld</text>", left + step * ((double)h + .4), (long long)h);
-    attn_out_format(&out, "</svg>\n");
-    return finish(&out, text, bytes);
+    *text = out.text;
+    *bytes = out.bytes;
+    return ATTN_OK;
 }
 
 void attn_viz_free(char *text)

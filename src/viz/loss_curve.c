@@ -8,6 +8,7 @@
 #include "attn/train.h"
 #include "io/atomic_file.h"
 #include "models/model_internal.h"
+#include "viz/picture.h"
 #include "viz/png_write.h"
 
 enum { WIDTH = 640, HEIGHT = 400, LEFT = 56, RIGHT = 16, TOP = 34, BOTTOM = 38, MOST_DRAWN = 1200 };
@@ -177,66 +178,30 @@ static attn_status draw_svg(const curve *c, int64_t n, const char *path, char *e
 
 /* ---- PNG ---- */
 
-/* 3 x 5 pixels a character, rows from the top, the leftmost pixel in bit 2. */
-static const struct glyph {
-    char c;
-    uint8_t rows[5];
-} glyphs[] = {{'0', {7, 5, 5, 5, 7}}, {'1', {2, 6, 2, 2, 7}}, {'2', {7, 1, 7, 4, 7}}, {'3', {7, 1, 7, 1, 7}},
-              {'4', {5, 5, 7, 1, 1}}, {'5', {7, 4, 7, 1, 7}}, {'6', {7, 4, 7, 5, 7}}, {'7', {7, 1, 1, 2, 2}},
-              {'8', {7, 5, 7, 5, 7}}, {'9', {7, 5, 7, 1, 7}}, {'.', {0, 0, 0, 0, 2}}, {'-', {0, 0, 7, 0, 0}},
-              {'+', {0, 2, 7, 2, 0}}, {'e', {0, 7, 7, 4, 7}}, {'s', {0, 3, 6, 3, 6}}, {'t', {2, 7, 2, 2, 3}},
-              {'p', {0, 7, 5, 7, 4}}, {'l', {2, 2, 2, 2, 2}}, {'o', {0, 7, 5, 5, 7}}, {'r', {0, 3, 2, 2, 2}},
-              {'a', {0, 3, 5, 5, 3}}, {'i', {2, 0, 2, 2, 2}}, {'n', {0, 6, 5, 5, 5}}, {'g', {3, 5, 3, 1, 6}},
-              {'v', {0, 5, 5, 5, 2}}, {'d', {1, 1, 7, 5, 7}}, {',', {0, 0, 0, 2, 4}}};
-
-static void dot(uint8_t *pixels, int x, int y, uint8_t colour)
-{
-    if (x >= 0 && x < WIDTH && y >= 0 && y < HEIGHT)
-        pixels[y * WIDTH + x] = colour;
-}
-
-/* Text in double size; align 0: x is its left edge, 1: its middle, 2: its right edge. */
-static void write_text(uint8_t *pixels, int x, int y, int align, const char *text, uint8_t colour)
-{
-    x -= (int)strlen(text) * 8 * align / 2;
-    for (; *text; text++, x += 8)
-        for (size_t g = 0; g < sizeof glyphs / sizeof *glyphs; g++)
-            for (int k = 0; glyphs[g].c == *text && k < 60; k++)
-                if (glyphs[g].rows[k / 12] >> (2 - k % 6 / 2) & 1)
-                    dot(pixels, x + k % 6, y + k / 6, colour);
-}
-
-static void line(uint8_t *pixels, double x0, double y0, double x1, double y1, uint8_t colour)
-{
-    const int n = (int)fmax(fabs(x1 - x0), fabs(y1 - y0)) + 1;
-    for (int i = 0; i <= n; i++)
-        dot(pixels, (int)lround(x0 + (x1 - x0) * i / n), (int)lround(y0 + (y1 - y0) * i / n), colour);
-}
-
-static void png_axes(uint8_t *pixels, const curve *c)
+static void png_axes(attn_picture *p, const curve *c)
 {
     char text[32];
     for (double v = c->low; v <= c->high + c->tick / 2; v += c->tick) {
-        line(pixels, LEFT, y_of(c, v), WIDTH - RIGHT, y_of(c, v), GRID);
+        attn_picture_line(p, LEFT, y_of(c, v), WIDTH - RIGHT, y_of(c, v), GRID);
         snprintf(text, sizeof text, "%.4g", fabs(v) < c->tick / 2 ? 0 : v);
-        write_text(pixels, LEFT - 6, (int)y_of(c, v) - 5, 2, text, INK);
+        attn_picture_text(p, LEFT - 6, (int)y_of(c, v) - 5, 2, text, INK);
     }
     for (double s = 0; s <= c->last; s += c->step_tick) {
         snprintf(text, sizeof text, "%.0f", s);
-        write_text(pixels, (int)x_of(c, s), HEIGHT - BOTTOM + 6, 1, text, INK);
+        attn_picture_text(p, (int)x_of(c, s), HEIGHT - BOTTOM + 6, 1, text, INK);
     }
-    write_text(pixels, (WIDTH + LEFT) / 2, HEIGHT - 14, 1, "step", INK);
-    write_text(pixels, WIDTH - RIGHT - 96, 10, 2, "training loss", TRAIN);
-    write_text(pixels, WIDTH - RIGHT, 10, 2, "validation", VALIDATION);
+    attn_picture_text(p, (WIDTH + LEFT) / 2, HEIGHT - 14, 1, "step", INK);
+    attn_picture_text(p, WIDTH - RIGHT - 96, 10, 2, "training loss", TRAIN);
+    attn_picture_text(p, WIDTH - RIGHT, 10, 2, "validation", VALIDATION);
 }
 
-static void png_lines(uint8_t *pixels, const curve *c)
+static void png_lines(attn_picture *p, const curve *c)
 {
     double x = NAN, y = NAN;
     for (int64_t i = 0; i < c->n; i += c->stride)
         if (isfinite(mean_loss(c, i))) {
             const double nx = x_of(c, (double)c->points[i].step), ny = y_of(c, mean_loss(c, i));
-            line(pixels, isnan(x) ? nx : x, isnan(x) ? ny : y, nx, ny, TRAIN);
+            attn_picture_line(p, isnan(x) ? nx : x, isnan(x) ? ny : y, nx, ny, TRAIN);
             x = nx, y = ny;
         }
     x = NAN;
@@ -244,7 +209,7 @@ static void png_lines(uint8_t *pixels, const curve *c)
         if (isfinite(c->points[i].validation)) {
             const double nx = x_of(c, (double)c->points[i].step), ny = y_of(c, c->points[i].validation);
             for (int k = 0; k < 2; k++)
-                line(pixels, isnan(x) ? nx : x, (isnan(x) ? ny : y) + k, nx, ny + k, VALIDATION);
+                attn_picture_line(p, isnan(x) ? nx : x, (isnan(x) ? ny : y) + k, nx, ny + k, VALIDATION);
             x = nx, y = ny;
         }
 }
@@ -252,16 +217,17 @@ static void png_lines(uint8_t *pixels, const curve *c)
 static attn_status draw_png(const curve *c, const char *path, char *error)
 {
     size_t size = 0;
-    uint8_t *pixels = calloc((size_t)WIDTH * HEIGHT, 1), *bytes = NULL;
-    if (pixels) {
-        png_axes(pixels, c);
-        png_lines(pixels, c);
-        bytes = attn_png_encode(pixels, WIDTH, HEIGHT, palette, N_COLOURS, &size);
+    attn_picture p = {calloc((size_t)WIDTH * HEIGHT, 1), WIDTH, HEIGHT};
+    uint8_t *bytes = NULL;
+    if (p.pixels) {
+        png_axes(&p, c);
+        png_lines(&p, c);
+        bytes = attn_png_encode(p.pixels, WIDTH, HEIGHT, palette, N_COLOURS, &size);
     }
     attn_status status = bytes ? attn_atomic_file_save(path, bytes, size, error, ATTN_MODEL_ERROR_BYTES)
                                : attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
     free(bytes);
-    free(pixels);
+    free(p.pixels);
     return status;
 }
 

@@ -84,7 +84,6 @@ void attn_out_base64(attn_text_out *out, const void *bytes, size_t n)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *b = bytes;
-    attn_out_bytes(out, "\"", 1);
     if (!reserve(out, n / 3 * 4 + 8))
         return;
     for (size_t i = 0; i < n; i += 3) {
@@ -92,5 +91,5 @@ void attn_out_base64(attn_text_out *out, const void *bytes, size_t n)
         for (int k = 0; k < 4; k++)
             out->text[out->bytes++] = i + (size_t)k > n ? '=' : digits[three >> (18 - 6 * k) & 63];
     }
-    attn_out_bytes(out, "\"", 1);
+    out->text[out->bytes] = '\0';
 }

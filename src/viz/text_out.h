@@ -17,6 +17,6 @@ void attn_out_format(attn_text_out *out, const char *format, ...) ATTN_PRINTF(2,
 /* A JSON string, quotes included, that may also stand inside an HTML script: '<', '>', '&' and line separators are
  * escaped, bytes that are not UTF-8 become U+FFFD. */
 void attn_out_json_string(attn_text_out *out, const char *text, size_t n);
-void attn_out_base64(attn_text_out *out, const void *bytes, size_t n); /* quotes included */
+void attn_out_base64(attn_text_out *out, const void *bytes, size_t n);
 
 #endif

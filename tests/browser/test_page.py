@@ -1,6 +1,7 @@
-"""The page of `attn inspect` in a real browser: test_page.py ATTN [FOLDER]. Chromium of Debian, driven by playwright.
+"""The page of `attn inspect` in a real browser: test_page.py ATTN [FOLDER or - [TEST...]]. Chromium of Debian, driven by playwright.
 Each function test_* is one test; the last line counts them. With FOLDER, screenshots at three widths in both schemes are
 written there."""
+import functools
 import json
 import os
 import random
@@ -9,15 +10,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
+import xml.dom.minidom
 
 from playwright.sync_api import sync_playwright
 
 ATTN = sys.argv[1]
-PICTURES = sys.argv[2] if len(sys.argv) > 2 else None
+PICTURES = sys.argv[2] if len(sys.argv) > 2 and sys.argv[2] != "-" else None
+ONLY = sys.argv[3:]  # names of tests; none: all
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "attn")
 MODEL = os.path.join(CACHE, "SmolLM2-135M-Instruct.Q4_1.gguf")
+ENCODER = os.path.join(CACHE, "all-MiniLM-L6-v2")
 WORK = tempfile.mkdtemp()
 BRIDGE = "The bridge was closed because it"
 
@@ -26,10 +29,12 @@ class Skip(Exception):
     pass
 
 
+@functools.lru_cache(None)
 def page_of(text, *options):
     """The path of the page for a text; the model must be there."""
-    if not os.path.exists(MODEL):
-        raise Skip("the model is not here: %s" % MODEL)
+    model = options[options.index("--model") + 1] if "--model" in options else MODEL
+    if not os.path.exists(model):
+        raise Skip("the model is not here: %s" % model)
     path = os.path.join(WORK, "page%d.html" % len(os.listdir(WORK)))
     done = subprocess.run([ATTN, "inspect", "-o", path, *options, "-"], input=text.encode(), capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
@@ -89,7 +94,7 @@ def test_every_view_draws(browser):
     with Tab(browser, path) as page:
         for canvas in ("thumbs", "matrix", "layers", "legend"):
             assert ink(page, canvas) > 3, canvas
-        assert "0.77" in page.inner_text("#lines") and "bridge" in page.inner_text("#lines")
+        assert ".77" in page.inner_text("#lines") and "bridge" in page.inner_text("#lines")
         assert page.locator("#edges tbody tr").count() > 20
         assert "no cause" in page.inner_text(".caution") and "Spearman" in page.inner_text("#measures")
         assert page.locator(".tok").count() == 6
@@ -110,6 +115,13 @@ def test_hover_click_keys_links(browser):
         page.keyboard.press("ArrowUp")
         page.keyboard.press("]")
         page.keyboard.press("+")
+        assert page.evaluate("state.zoom") > 1
+        page.keyboard.press("0")
+        assert page.evaluate("state.zoom") == 1
+        page.keyboard.press("d")
+        assert page.evaluate("isDark()")
+        page.keyboard.press("c")
+        assert "linear" in page.inner_text("#root")
         page.wait_for_timeout(120)
         assert (page.input_value("#at"), page.input_value("#layer"), page.input_value("#head")) == ("3", "12", "8")
         assert "layer=12" in page.url and "at=3" in page.url
@@ -118,38 +130,70 @@ def test_hover_click_keys_links(browser):
         page.locator("#edges tbody tr").first.click()
         page.locator("#thumbs").click(position={"x": 60, "y": 60})
         assert page.input_value("#layer") in "012"
+        page.locator("#layers").hover(position={"x": 60, "y": 120})
+        assert "largest weight of any head" in page.inner_text("#tip")
+        page.locator("#thumbs").hover(position={"x": 60, "y": 60})
+        assert "mean distance" in page.inner_text("#tip")
+        page.locator("#layers").click(position={"x": 60, "y": 120})
+        page.locator("#lines text.pick").last.click()
         page.evaluate("location.hash = '#layer=99&head=x&at=4'")
         page.wait_for_timeout(50)
         assert page.input_value("#layer") == "29" and page.input_value("#at") == "4"
 
 
+def downloaded(page, button):
+    with page.expect_download() as got:
+        page.click(button)
+    return open(got.value.path(), encoding="utf-8").read()
+
+
 def test_exports(browser):
     with Tab(browser, page_of(BRIDGE), link="#layer=13&head=8&at=5") as page:
-        with page.expect_download() as got:
-            page.click("#csv")
-        rows = open(got.value.path()).read().splitlines()
+        rows = downloaded(page, "#matrixcsv").splitlines()
         assert rows[0].startswith("layer,head,query") and len(rows) == 22  # a triangle of 6
         assert abs(float([r for r in rows if r.startswith('13,8,5,') and ',1,"' in r][0].split(",")[-1]) - 0.77) < 0.006
-        with page.expect_download() as got:
-            page.click("#svg")
-        svg = open(got.value.path()).read()
-        assert svg.startswith("<svg") and svg.count("<rect") > 8 and "bridge" in svg
+        lines = downloaded(page, "#linescsv")
+        assert '"reads",5," it",1," bridge",0.7' in lines and '"is read by",5,' in lines
+        assert len(downloaded(page, "#thumbscsv").splitlines()) == 271
+        assert len(downloaded(page, "#layerscsv").splitlines()) > 270 * 3
+        assert "knockout_kl" in downloaded(page, "#measurescsv")
+        for view, least in (("matrix", 22), ("lines", 1), ("layers", 180), ("thumbs", 1)):
+            svg = downloaded(page, "#%ssvg" % view)
+            parsed = xml.dom.minidom.parseString(svg)
+            assert len(parsed.getElementsByTagName("rect")) >= least, view
+            assert view == "thumbs" or "bridge" in svg or "it" in svg
 
 
 def test_two_thousand_tokens(browser):
     words = "the river bank old bridge was closed because water rose over stone walls and people waited there".split()
     rng = random.Random(4)
-    path = page_of(" ".join(rng.choice(words) for _ in range(2000)), "--exact", "0", "--sample", "0")
-    start = time.time()
+    path = page_of(" ".join(rng.choice(words) for _ in range(2000)), "--no-measures")
+    size = os.path.getsize(path)
+    assert size < 8e6, size
     with Tab(browser, path) as page:
-        print("  2,000 tokens: %.1f MB, opened in %.2f s" % (os.path.getsize(path) / 1e6, time.time() - start))
-        took = page.evaluate("""() => { const times = [];
-            for (let i = 0; i < 12; i++) { const t = document.querySelectorAll('.tok')[40 + 40 * i], s = performance.now();
-            t.click(); document.body.offsetHeight;
-            times.push(performance.now() - s); } return times.sort((a, b) => a - b); }""")
-        print("  a click is answered in %.0f ms (median), %.0f ms (longest of 12)" % (took[6], took[-1]))
-        assert took[6] < 400  # 100 on a free machine; this one may be shared
-        assert ink(page, "matrix") > 20 and fits(page)
+        # performance.now() counts from the start of the navigation; an answer is there when the next frame is
+        opened = page.evaluate("performance.getEntriesByName('ready')[0].startTime")
+        took = page.evaluate("""async () => { const frame = () => new Promise(r => requestAnimationFrame(r)); await frame();
+            for (let i = 0; i < 15; i++) { const button = document.querySelectorAll('.tok')[40 + 30 * i]; performance.mark('click');
+            button.click(); document.body.offsetHeight; await frame(); performance.measure('answer', 'click'); await new Promise(r => setTimeout(r, 60)); }
+            return performance.getEntriesByName('answer').map(m => m.duration).sort((a, b) => a - b); }""")
+        print("  2,000 tokens: %.1f MB, opened in %.0f ms; a click is answered in %.0f ms (fastest), %.0f (median), %.0f (slowest of 15)"
+              % (size / 1e6, opened, took[0], took[7], took[-1]))
+        assert took[0] < 100  # the fastest: this machine may be shared
+        assert ink(page, "matrix") > 20 and ink(page, "layers") > 20 and fits(page)
+        assert page.evaluate("map => maps[0].layers.every(l => l !== null)", None)  # all rows have been read meanwhile
+
+
+def test_focus_of_a_long_text(browser):
+    """The head asked for has every row and 16 bits though the others are rounded."""
+    rng = random.Random(5)
+    path = page_of(" ".join(rng.choice(["river", "bank", "old", "stone"]) for _ in range(700)), "--no-measures", "--layer", "3", "--head", "2")
+    with Tab(browser, path) as page:
+        kept = page.evaluate("[focus.exact, maps[0].exact, focus.n_rows, data.tokens.length]")
+        assert kept == [True, False, kept[3], kept[3]], kept
+        a, b = page.evaluate("""[weightOf(maps[0], 3, 2, 400, 0), maps[0].rows(3) && (() => { const m = maps[0], at = 2 * m.n_rows + 400, r = m.rows(3);
+            return r.keys[r.starts[at]] === 0 ? r.weights[r.starts[at]] : null; })()]""")
+        assert b is None or abs(a - b) <= 0.015 * a, (a, b)
 
 
 HOSTILE = "<script>window.hit=1</script> \"'><img src=x onerror=window.hit=1> </script> \x01\x1b[31m \u202egnp\u2028 ${hit} `&amp; שלום 😀"
@@ -182,6 +226,8 @@ def test_scripts_and_widths(browser):
                 assert fits(page), (width, scheme)
                 assert page.evaluate("document.documentElement.classList.contains('dark')") == (scheme == "dark")
                 assert ink(page, "thumbs") > 10
+    with Tab(browser, page_of("הגשר נסגר כי הוא היה ישן", "--no-measures")) as page:
+        assert page.evaluate("document.getElementById('tokens').dir") == "rtl"
     if PICTURES:
         bridge = page_of(BRIDGE, "--layer", "13", "--head", "8")
         for width in (360, 800, 1400):
@@ -190,9 +236,31 @@ def test_scripts_and_widths(browser):
                     page.screenshot(path="%s/inspect-%d-%s.png" % (PICTURES, width, scheme), full_page=True)
 
 
+def test_encoder_page(browser):
+    """An encoder reads both ways; its outcome is its embedding."""
+    path = page_of("A cat sat on the mat", "--model", ENCODER, "--exact", "4", "--sample", "6", "--heads")
+    with Tab(browser, path) as page:
+        assert "embedding" in page.inner_text("#measures") and page.locator("#heads tbody tr").count() == 30
+        assert page.evaluate("maps[0].causal") is False and ink(page, "matrix") > 10
+        later = page.evaluate("Array.from(readRow(maps[0], state.layer, state.head, 1).keys).some(k => k > 1)")
+        assert later and page.locator("#edges tbody tr").count() >= 10
+
+
+def with_three_maps(path):
+    """The blocks of the one map again for two more."""
+    html = open(path, encoding="utf-8").read()
+    blocks = re.findall(r'<script type="text/plain" id="[a-z]0.*?</script>\n', html)
+    at = html.index(blocks[0])
+    more = "".join(re.sub(r'id="([a-z])0', r'id="\g<1>%d' % m, block) for m in (1, 2) for block in blocks)
+    copy = path.replace(".html", "-three.html")
+    with open(copy, "w", encoding="utf-8") as file:
+        file.write(html[:at] + more + html[at:])
+    return copy
+
+
 def test_encoder_decoder_page(browser):
     """The three kinds of attention by an altered page: the checkpoint of this kind has no tokenizer."""
-    path = page_of(BRIDGE, "--no-measures")
+    path = with_three_maps(page_of(BRIDGE, "--no-measures"))
 
     def change(data):
         self_map = data["maps"][0]
@@ -203,13 +271,19 @@ def test_encoder_decoder_page(browser):
             page.select_option("#map", kind)
             assert ink(page, "matrix") > 3 and "map=" + kind in page.evaluate(
                 "new Promise(r => setTimeout(() => r(location.hash), 120))")
+        assert page.locator("#source .tok").count() == 6 and page.is_visible("#sourcebox")
+        page.locator("#source .tok").nth(1).click()
+        assert "key=1" in page.evaluate("new Promise(r => setTimeout(() => r(location.hash), 120))")
+        page.locator("h1").click()
+        page.keyboard.press("m")
+        assert page.input_value("#map") == "0" and not page.is_visible("#sourcebox")
 
 
 def main():
     passed, failed, skipped = 0, 0, 0
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, test in [(n, t) for n, t in globals().items() if n.startswith("test_")]:
+        for name, test in [(n, t) for n, t in globals().items() if n.startswith("test_") and (not ONLY or n in ONLY)]:
             try:
                 test(browser)
                 passed += 1

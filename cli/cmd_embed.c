@@ -151,6 +151,11 @@ static int embed(int argc, char **argv)
         return code;
     if (!lines_read("embed", argv + optind, argc - optind, &list))
         return CLI_FAILED;
+    if (list.n == 0) {
+        cli_error("embed", "there is no text in %s", optind < argc ? argv[optind] : "standard input");
+        lines_free(&list);
+        return CLI_FAILED;
+    }
     code = embedder_open("embed", &o.model, &e);
     if (code == CLI_OK) {
         code = embed_into(&e, &list, &o);

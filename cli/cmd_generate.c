@@ -263,9 +263,26 @@ static void tell_rate(const generate_state *s)
     for (int64_t i = 0; i < s->n_entries; i++)
         tokens += s->entries[i].n_new;
     if (term.colour)
-        fprintf(stderr, "%s(%lld tokens in %.2f s%s)%s\n", cli_dim(&term), (long long)tokens,
-                s->seconds, s->stop_reasons[0] == ATTN_STOP_CONTEXT ? "; the context is full" : "",
+        fprintf(stderr, "%s(%lld tokens in %.2f s)%s\n", cli_dim(&term), (long long)tokens, s->seconds,
                 cli_reset(&term));
+}
+
+/* A text that is shorter than -n asked for, because no more fits, says so. */
+static void tell_full_context(const generate_state *s)
+{
+    int64_t full = 0;
+    for (int64_t i = 0; i < s->n_entries; i++)
+        full += s->stop_reasons[i] == ATTN_STOP_CONTEXT;
+    if (full == 0)
+        return;
+    const int64_t most = s->options->context ? s->options->context : s->m.info.context_length;
+    fflush(stdout);
+    if (s->n_entries == 1)
+        fprintf(stderr, "attn generate: the context of %lld tokens is full after %lld of %lld tokens (-n)\n", (long long)most,
+                (long long)s->entries[0].n_new, (long long)s->options->n_new);
+    else
+        fprintf(stderr, "attn generate: the context of %lld tokens is full before %lld tokens (-n) in %lld of %lld texts\n",
+                (long long)most, (long long)s->options->n_new, (long long)full, (long long)s->n_entries);
 }
 
 static int generate_and_show(generate_state *s)
@@ -286,14 +303,17 @@ static int generate_and_show(generate_state *s)
             putchar('\n');
         return cli_model_failed("generate", "", status);
     }
-    if (s->options->json)
+    if (s->options->json) {
+        tell_full_context(s);
         return cli_print_json(entries_json(s), 9);
+    }
     if (s->streaming)
         putchar('\n');
     else
         show_entries(&term, s);
     fflush(stdout);
     tell_rate(s);
+    tell_full_context(s);
     return CLI_OK;
 }
 

@@ -1,7 +1,7 @@
 /* cmd_inspect.c - `attn inspect`: every head of a model on a text as one HTML page, JSON or SVG, with what the weights
  * can be held against; and tests of heads on repeated random tokens. */
 #include "attn/viz.h"
-#include "model_use.h"
+#include "look.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -9,12 +9,7 @@
 #include <string.h>
 
 enum {
-    OPT_MODEL = 256,
-    OPT_THREADS,
-    OPT_AT,
-    OPT_LAYER,
-    OPT_HEAD,
-    OPT_PAIR,
+    OPT_PAIR = 256,
     OPT_TARGET,
     OPT_ANSWER,
     OPT_OTHER,
@@ -24,17 +19,14 @@ enum {
     OPT_SEED,
     OPT_JSON,
     OPT_SVG,
+    OPT_PNG,
     OPT_NO_MEASURES,
     OPT_HEADS,
     OPT_HEAD_TESTS
 };
 
 static const struct option long_options[] = {
-    {"model", required_argument, NULL, OPT_MODEL},
-    {"threads", required_argument, NULL, OPT_THREADS},
-    {"at", required_argument, NULL, OPT_AT},
-    {"layer", required_argument, NULL, OPT_LAYER},
-    {"head", required_argument, NULL, OPT_HEAD},
+    LOOK_OPTIONS,
     {"pair", required_argument, NULL, OPT_PAIR},
     {"target", required_argument, NULL, OPT_TARGET},
     {"answer", required_argument, NULL, OPT_ANSWER},
@@ -45,6 +37,7 @@ static const struct option long_options[] = {
     {"seed", required_argument, NULL, OPT_SEED},
     {"json", optional_argument, NULL, OPT_JSON},
     {"svg", required_argument, NULL, OPT_SVG},
+    {"png", required_argument, NULL, OPT_PNG},
     {"no-measures", no_argument, NULL, OPT_NO_MEASURES},
     {"heads", no_argument, NULL, OPT_HEADS},
     {"head-tests", no_argument, NULL, OPT_HEAD_TESTS},
@@ -52,9 +45,10 @@ static const struct option long_options[] = {
 };
 
 typedef struct options {
-    const char *model, *page, *pair, *target, *answer, *other, *svg, *json_path;
+    look_options look;
+    const char *page, *pair, *target, *answer, *other, *svg, *png, *json_path;
     bool json, head_tests, no_measures, heads;
-    int64_t threads, at, layer, head, exact, sample, window, seed;
+    int64_t exact, sample, window, seed;
 } options;
 
 typedef struct state {
@@ -73,15 +67,18 @@ static bool take(options *o, int option, const char *value)
         int option;
         const char *name;
         int64_t low, high, *to;
-    } numbers[] = {{OPT_THREADS, "--threads", 1, 1024, &o->threads}, {OPT_AT, "--at", -1000000000, 1000000000, &o->at},
-                   {OPT_LAYER, "--layer", 0, 100000, &o->layer},     {OPT_HEAD, "--head", 0, 100000, &o->head},
-                   {OPT_EXACT, "--exact", 0, 10000, &o->exact},      {OPT_SAMPLE, "--sample", 0, 10000, &o->sample},
-                   {OPT_WINDOW, "--window", 1, 100000, &o->window},  {OPT_SEED, "--seed", 0, INT64_MAX, &o->seed}};
+    } numbers[] = {{OPT_EXACT, "--exact", 0, 10000, &o->exact},
+                   {OPT_SAMPLE, "--sample", 0, 10000, &o->sample},
+                   {OPT_WINDOW, "--window", 1, 100000, &o->window},
+                   {OPT_SEED, "--seed", 0, INT64_MAX, &o->seed}};
     const struct {
         int option;
         const char **to;
-    } texts[] = {{OPT_MODEL, &o->model}, {OPT_PAIR, &o->pair},   {OPT_TARGET, &o->target}, {OPT_ANSWER, &o->answer},
-                 {OPT_OTHER, &o->other}, {OPT_SVG, &o->svg},     {'o', &o->page}};
+    } texts[] = {{OPT_PAIR, &o->pair},   {OPT_TARGET, &o->target}, {OPT_ANSWER, &o->answer}, {OPT_OTHER, &o->other},
+                 {OPT_SVG, &o->svg},     {OPT_PNG, &o->png},       {'o', &o->page}};
+    const int taken = look_take("inspect", &o->look, option, value);
+    if (taken)
+        return taken > 0;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].option == option)
             return cli_parse_int("inspect", numbers[i].name, value, numbers[i].low, numbers[i].high, numbers[i].to);
@@ -123,10 +120,57 @@ static void visible(const state *s, int32_t id, int columns, char *out, size_t c
     cli_token_visible(&s->m, id, columns, out, capacity);
 }
 
+static void show_outcome(const cli_term *term, const state *s)
+{
+    const attn_inspection *in = s->in;
+    char a[96], b[96], where[48] = "";
+    if (in->outcome_kind == ATTN_OUTCOME_EMBEDDING) {
+        cli_title(term, "Readings cut in the model: how far the text's embedding moves (distance of unit vectors)");
+        return;
+    }
+    if (in->outcome_kind == ATTN_OUTCOME_MASKED)
+        snprintf(where, sizeof where, " at position %lld", (long long)in->outcome_position + 1);
+    visible(s, in->answers[0], 12, a, sizeof a);
+    visible(s, in->answers[1], 12, b, sizeof b);
+    cli_title(term, "Readings cut in the model: change of logit(%s) - logit(%s)%s, now %+.2f", a, b, where,
+              (double)in->outcome);
+}
+
+static void number(int width, double x)
+{
+    if (x == x)
+        printf("%+*.2f", width, x);
+    else
+        printf("%*s", width, "-");
+}
+
+static void show_edge(const state *s, const attn_inspect_edge *e, bool several)
+{
+    static const char *const names[] = {"encoder", "decoder", "cross"};
+    const attn_inspection *in = s->in;
+    const int32_t *readers = several && e->map > 0 ? in->target : in->tokens, *read = e->map == 1 ? in->target : in->tokens;
+    char reader[96], key[96];
+    visible(s, readers[e->query], 12, reader, sizeof reader);
+    visible(s, read[e->key], 12, key, sizeof key);
+    if (several)
+        printf("  %-9s", names[e->map]);
+    printf("  %5lld %4lld  ", (long long)e->layer, (long long)e->head);
+    cli_pad(reader, 13);
+    putchar(' ');
+    cli_pad(key, 13);
+    printf(" %6.3f %6.2f ", (double)e->weight, (double)e->moved);
+    number(7, (double)e->direct);
+    number(10, (double)e->estimate);
+    number(10, (double)e->knockout.difference);
+    number(9, (double)e->removal.difference);
+    number(7, (double)e->mean.difference);
+    putchar('\n');
+}
+
 static void show(const cli_term *term, const state *s)
 {
     const attn_inspection *in = s->in;
-    char reader[96], read[96], a[96], b[96];
+    const bool several = in->n_maps > 1;
     if (!in->measured) {
         cli_title(term, "%lld tokens, weights of %lld layers of %lld heads", (long long)in->n_tokens,
                   (long long)in->maps[0].n_layers, (long long)in->maps[0].n_heads);
@@ -134,29 +178,32 @@ static void show(const cli_term *term, const state *s)
             cli_paragraph(term, 2, in->note);
         return;
     }
-    visible(s, in->answers[0], 12, a, sizeof a);
-    visible(s, in->answers[1], 12, b, sizeof b);
-    cli_title(term, "Readings cut in the model: change of logit(%s) - logit(%s), now %+.2f", a, b, (double)in->outcome);
-    printf("  layer head  reader        reads         weight  moved  direct  estimate  knockout  removal   mean\n");
-    for (int64_t i = 0; i < in->n_edges && i < 16; i++) {
-        const attn_inspect_edge *e = &in->edges[i];
-        visible(s, in->tokens[e->query], 12, reader, sizeof reader);
-        visible(s, in->tokens[e->key], 12, read, sizeof read);
-        printf("  %5lld %4lld  ", (long long)e->layer, (long long)e->head);
-        cli_pad(reader, 13);
-        putchar(' ');
-        cli_pad(read, 13);
-        printf(" %6.3f %6.2f  %+6.2f    %+6.2f    %+6.2f   %+6.2f %+6.2f\n", (double)e->weight, (double)e->moved,
-               (double)e->direct, (double)e->estimate, (double)e->knockout.difference, (double)e->removal.difference,
-               (double)e->mean.difference);
-    }
+    show_outcome(term, s);
+    printf("  %slayer head  reader        reads         weight  moved  direct  estimate  knockout  removal   mean\n",
+           several ? "attention  " : "");
+    for (int64_t i = 0; i < in->n_edges && i < 16; i++)
+        show_edge(s, &in->edges[i], several);
     printf("\n  rank correlation of weight and effect: %.2f over %lld screened readings (estimates, by %s), %.2f without\n"
            "  the first token; %.2f over %lld drawn at random and cut (exact), %.2f without the first token\n\n",
            in->estimated.all, (long long)in->estimated.n,
-           in->estimate == ATTN_ESTIMATE_GRADIENT ? "gradient" : "direct effect", in->estimated.without_first,
+           in->estimate == ATTN_ESTIMATE_DIRECT ? "direct effect" : "gradient", in->estimated.without_first,
            in->sampled.all, (long long)in->sampled.n, in->sampled.without_first);
     cli_paragraph(term, 2, "A weight is a coefficient of one head in one layer at one position: no cause, no explanation. "
                            "One text illustrates; it proves nothing.");
+}
+
+typedef attn_status (*picture_maker)(const attn_model *model, const attn_inspection *inspection, int64_t layer,
+                                     int64_t head, char **bytes, size_t *n);
+
+static int picture(const state *s, const char *path, const char *kind, picture_maker make)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    if (make(s->m.model, s->in, s->o.look.layer, s->o.look.head, &bytes, &n) != ATTN_OK)
+        return cli_model_failed("inspect", kind, ATTN_ERR_OUT_OF_MEMORY);
+    const int code = cli_write_all("inspect", path, bytes, n);
+    attn_viz_free(bytes);
+    return code;
 }
 
 static int draw(state *s)
@@ -174,12 +221,10 @@ static int draw(state *s)
         code = cli_write_all("inspect", o->json_path ? o->json_path : "-", text, bytes);
         attn_viz_free(text);
     }
-    if (code == CLI_OK && o->svg) {
-        if (attn_inspect_svg(s->m.model, s->in, o->layer, o->head, &text, &bytes) != ATTN_OK)
-            return cli_model_failed("inspect", "SVG", ATTN_ERR_OUT_OF_MEMORY);
-        code = cli_write_all("inspect", o->svg, text, bytes);
-        attn_viz_free(text);
-    }
+    if (code == CLI_OK && o->svg)
+        code = picture(s, o->svg, "SVG", attn_inspect_svg);
+    if (code == CLI_OK && o->png)
+        code = picture(s, o->png, "PNG", attn_inspect_png);
     if (code == CLI_OK && o->page) {
         if (attn_inspect_html(s->m.model, s->in, s->text, &text, &bytes) != ATTN_OK)
             return cli_model_failed("inspect", "HTML", ATTN_ERR_OUT_OF_MEMORY);
@@ -213,6 +258,36 @@ static bool read_target(state *s)
     return true;
 }
 
+/* Where the text says [MASK] or <mask>, as the vocabulary spells it; else `otherwise`. */
+static int64_t masked(const state *s, int64_t otherwise)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        const char *spelling = attn_model_token(s->m.model, s->ids[i]);
+        if (spelling && (strcmp(spelling, "[MASK]") == 0 || strcmp(spelling, "<mask>") == 0))
+            return i;
+    }
+    return otherwise;
+}
+
+/* --head without --layer names no head. */
+static int check_options(const options *o, const attn_model_info *info)
+{
+    if (o->look.head >= 0 && o->look.layer < 0) {
+        cli_error("inspect", "--head is %lld, but no --layer says of which layer", (long long)o->look.head);
+        return CLI_USAGE;
+    }
+    if (o->window > info->n_layers) {
+        cli_error("inspect", "--window is %lld; %s has %lld layers", (long long)o->window, info->name,
+                  (long long)info->n_layers);
+        return CLI_USAGE;
+    }
+    if (!o->answer != !o->other) {
+        cli_error("inspect", "--answer and --other go together");
+        return CLI_USAGE;
+    }
+    return look_check("inspect", &o->look, info);
+}
+
 static int look(state *s)
 {
     const options *o = &s->o;
@@ -220,6 +295,9 @@ static int look(state *s)
     int32_t answers[2];
     int code = CLI_OK;
     const bool two = s->m.info.kind == ATTN_MODEL_ENCODER_DECODER;
+    code = check_options(o, &s->m.info);
+    if (code != CLI_OK)
+        return code;
     if (!cli_tokenize("inspect", &s->m, s->text, s->text_bytes, 0, &s->ids, &s->n))
         return CLI_FAILED;
     if (o->pair && !cli_tokenize("inspect", &s->m, o->pair, strlen(o->pair), 0, &s->pair, &s->n_pair))
@@ -234,22 +312,18 @@ static int look(state *s)
                       (long long)s->n_pair, (long long)s->n);
         return CLI_USAGE;
     }
-    if (!o->answer != !o->other) {
-        cli_error("inspect", "--answer and --other go together");
-        return CLI_USAGE;
-    }
     if (o->answer) {
         code = answer_id(s, "--answer", o->answer, &answers[0]);
         code = code == CLI_OK ? answer_id(s, "--other", o->other, &answers[1]) : code;
         if (code != CLI_OK)
             return code;
     }
-    const int64_t n_looked_at = s->target ? s->n_target : s->n;
-    if (o->at == 0 || o->at > n_looked_at || o->at < -n_looked_at) {
-        cli_error("inspect", "--at is %lld; positions count from 1, the text has %lld tokens (-1 is the last)",
-                  (long long)o->at, (long long)n_looked_at);
-        return CLI_USAGE;
-    }
+    int64_t at = 0;
+    code = look_position("inspect", &o->look, &s->m, s->target ? s->target : s->ids, s->target ? s->n_target : s->n, &at);
+    if (code != CLI_OK)
+        return code;
+    if (!o->look.at && s->m.info.kind == ATTN_MODEL_ENCODER && s->m.info.has_logits)
+        at = masked(s, at);
     cli_progress progress = cli_progress_start("cutting readings", NULL);
     ATTN_ARGS_INIT(&args);
     args.tokens = s->ids;
@@ -257,9 +331,9 @@ static int look(state *s)
     args.target = s->target;
     args.n_target = s->n_target;
     args.pair = s->pair;
-    args.at = o->at > 0 ? o->at - 1 : o->at;
-    args.layer = o->layer;
-    args.head = o->head;
+    args.at = at;
+    args.layer = o->look.layer;
+    args.head = o->look.head;
     args.answers = o->answer ? answers : NULL;
     args.n_exact = o->exact ? o->exact : -1;
     args.n_sample = o->sample ? o->sample : -1;
@@ -354,7 +428,7 @@ static int inspect(int argc, char **argv)
     state s;
     int option, code;
     memset(&s, 0, sizeof s);
-    s.o.at = s.o.layer = s.o.head = -1;
+    look_start(&s.o.look);
     s.o.exact = 24;
     s.o.sample = 48;
     opterr = 0;
@@ -372,7 +446,7 @@ static int inspect(int argc, char **argv)
     s.text = s.o.head_tests ? NULL : cli_words("inspect", argc, argv, optind, &s.text_bytes);
     if (!s.o.head_tests && !s.text)
         return CLI_FAILED;
-    code = cli_model_load("inspect", s.o.model, CLI_DEFAULT_MODEL, (int32_t)s.o.threads, ATTN_WEIGHTS_AS_STORED, &s.m);
+    code = cli_model_load("inspect", s.o.look.model, CLI_DEFAULT_MODEL, s.o.look.n_threads, ATTN_WEIGHTS_AS_STORED, &s.m);
     if (code == CLI_OK)
         code = cli_model_session("inspect", &s.m, NULL);
     if (code == CLI_OK)
@@ -394,10 +468,13 @@ const cli_command cli_inspect = {
     "       attn inspect --head-tests [--json] [--seed N]\n"
     "\n"
     "  -o FILE           one self-contained HTML page (-: standard output)\n"
-    "  --json[=FILE]     the same data as JSON; --svg FILE: all heads, or the one of --layer and --head\n"
+    "  --json[=FILE]     the same data as JSON\n"
+    "  --svg FILE --png FILE  all heads, or the one of --layer and --head\n"
     "  --model NAME      a file, a folder, or a name in the cache; --threads N\n"
-    "  --at N            position looked at, from 1; -1 the last (default)\n"
-    "  --layer N --head N  the head shown first; of a long text all its rows are kept\n"
+    "  --at WHERE        position looked at: from 1, -1 the last (default), or a token, its last\n"
+    "                    occurrence; of a masked-language model by default the masked one\n"
+    "  --layer N --head N  the head shown first, counted from 0; of a long text all its rows are kept\n"
+    "                    (--layer alone: the head of that layer that reads most from elsewhere)\n"
     "  --answer WORD --other WORD  the outcome, logit(WORD) - logit(WORD); default: the likeliest two\n"
     "  --exact N         readings with the largest estimates that are cut in the model (24)\n"
     "  --sample N        readings drawn at random and cut, for the rank correlation (48); --seed N\n"

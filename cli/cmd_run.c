@@ -10,12 +10,7 @@
 enum { SHOW = 12, NEW = 24 };
 
 enum {
-    OPT_MODEL = 256,
-    OPT_THREADS,
-    OPT_AT,
-    OPT_LAYER,
-    OPT_HEAD,
-    OPT_SHOW,
+    OPT_SHOW = 256,
     OPT_NO_CUT,
     OPT_JSON,
     OPT_ALL_HEADS,
@@ -24,11 +19,7 @@ enum {
 };
 
 static const struct option long_options[] = {
-    {"model", required_argument, NULL, OPT_MODEL},
-    {"threads", required_argument, NULL, OPT_THREADS},
-    {"at", required_argument, NULL, OPT_AT},
-    {"layer", required_argument, NULL, OPT_LAYER},
-    {"head", required_argument, NULL, OPT_HEAD},
+    LOOK_OPTIONS,
     CLI_SAMPLING_OPTIONS,
     {"show", required_argument, NULL, OPT_SHOW},
     {"no-cut", no_argument, NULL, OPT_NO_CUT},
@@ -42,25 +33,9 @@ static const struct option long_options[] = {
 /* One option into o; false after a message. */
 static bool take_option(run_options *o, int option, const char *value)
 {
-    int64_t number;
-    bool good;
     switch (option) {
     case 'n':
         return cli_parse_int("run", "-n", value, 0, 1000000, &o->n_new);
-    case OPT_MODEL:
-        o->model = value;
-        return true;
-    case OPT_THREADS:
-        good = cli_parse_int("run", "--threads", value, 1, 1024, &number);
-        o->n_threads = good ? (int32_t)number : 0;
-        return good;
-    case OPT_AT:
-        o->at = value;
-        return true;
-    case OPT_LAYER:
-        return cli_parse_int("run", "--layer", value, 0, 100000, &o->layer);
-    case OPT_HEAD:
-        return cli_parse_int("run", "--head", value, 0, 100000, &o->head);
     case OPT_SHOW:
         return cli_parse_int("run", "--show", value, 0, 100000, &o->show);
     case OPT_NO_CUT:
@@ -90,7 +65,7 @@ static int parse(int argc, char **argv, run_options *o)
     memset(&sampling, 0, sizeof sampling);
     ATTN_ARGS_INIT(&sampling.options);
     o->n_new = NEW;
-    o->layer = o->head = -1;
+    look_start(&o->look);
     o->show = SHOW;
     o->cut = true;
     opterr = 0;
@@ -99,6 +74,7 @@ static int parse(int argc, char **argv, run_options *o)
         if (option == '?')
             return cli_bad_option("run", argv);
         taken = cli_take_sampling("run", &sampling, option, optarg);
+        taken = taken ? taken : look_take("run", &o->look, option, optarg);
         if (taken < 0 || (taken == 0 && !take_option(o, option, optarg)))
             return CLI_USAGE;
     }
@@ -112,51 +88,6 @@ static int parse(int argc, char **argv, run_options *o)
     return CLI_OK;
 }
 
-/* Does token i spell `word`, with or without its leading space, or as the vocabulary writes it? */
-static bool token_is(const run_state *s, int64_t i, const char *word)
-{
-    size_t bytes;
-    char *text = cli_token_text(&s->m, s->ids[i], &bytes);
-    const char *spelling = attn_model_token(s->m.model, s->ids[i]);
-    bool same =
-        text && (strcmp(text, word) == 0 || (text[0] == ' ' && strcmp(text + 1, word) == 0));
-    same = same || (spelling && strcmp(spelling, word) == 0);
-    free(text);
-    return same;
-}
-
-/* --at: a position from 1, or from the end (-1 is the last), or a token: its last occurrence. */
-static int choose_position(run_state *s)
-{
-    const char *at = s->options->at;
-    char *end;
-    long long number;
-    s->at = s->n - 1;
-    if (!at)
-        return CLI_OK;
-    number = strtoll(at, &end, 10);
-    if (*at && !*end) {
-        if (number > 0 && number <= s->n)
-            s->at = number - 1;
-        else if (number < 0 && -number <= s->n)
-            s->at = s->n + number;
-        else {
-            cli_error("run", "--at is %s; the text has positions 1 to %lld", at, (long long)s->n);
-            return CLI_USAGE;
-        }
-        return CLI_OK;
-    }
-    for (int64_t i = s->n - 1; i >= 0; i--)
-        if (token_is(s, i, at)) {
-            s->at = i;
-            return CLI_OK;
-        }
-    cli_error("run", "--at is '%s', which is none of the %lld tokens of the text", at,
-              (long long)s->n);
-    cli_hint("a word may be cut into several tokens; a number counts positions from 1");
-    return CLI_USAGE;
-}
-
 /* Tokens, the pass and the numbers behind all views. An exit code. */
 static int prepare(run_state *s)
 {
@@ -168,19 +99,15 @@ static int prepare(run_state *s)
         cli_hint("attn info shows what a model is; attn embed uses an encoder");
         return CLI_FAILED;
     }
-    if (!decodes && (o->at || o->page || o->all_heads)) {
-        cli_error("run", "%s is for decoders, which %s is not", o->at ? "--at" : o->page ? "--page" : "--all-heads",
+    if (!decodes && (o->look.at || o->page || o->all_heads)) {
+        cli_error("run", "%s is for decoders, which %s is not", o->look.at ? "--at" : o->page ? "--page" : "--all-heads",
                   s->m.info.name);
         cli_hint("attn inspect looks into any model, and writes a page");
         return CLI_USAGE;
     }
-    if (o->layer >= s->m.info.n_layers || o->head >= s->m.info.n_heads) {
-        bool layer = o->layer >= s->m.info.n_layers;
-        cli_error("run", "%s is %lld; %s has %lld, counted from 0", layer ? "--layer" : "--head",
-                  (long long)(layer ? o->layer : o->head), s->m.info.name,
-                  (long long)(layer ? s->m.info.n_layers : s->m.info.n_heads));
-        return CLI_USAGE;
-    }
+    code = look_check("run", &o->look, &s->m.info);
+    if (code != CLI_OK)
+        return code;
     if (!cli_tokenize("run", &s->m, s->text, s->text_bytes,
                       o->replace_invalid ? ATTN_TEXT_REPLACE_INVALID : 0, &s->ids, &s->n))
         return CLI_FAILED;
@@ -188,7 +115,7 @@ static int prepare(run_state *s)
         cli_error("run", "the text is empty");
         return CLI_USAGE;
     }
-    code = choose_position(s);
+    code = look_position("run", &o->look, &s->m, s->ids, s->n, &s->at);
     if (code == CLI_OK)
         code = cli_model_session("run", &s->m, NULL);
     if (!decodes)
@@ -208,6 +135,13 @@ static int for_programs(run_state *s)
         code = cli_print_json(run_json(s, &generated), 9);
     run_generated_free(&generated);
     return code;
+}
+
+static const char *stop_text(const run_state *s, const run_generated *generated)
+{
+    return generated->stop == ATTN_STOP_EOS             ? "; the model ended it"
+           : generated->n < s->options->n_new ? "; its context is full"
+                                              : "";
 }
 
 /* The end of the text in dim letters, then what the model writes, as it comes. */
@@ -231,7 +165,7 @@ static int show_continuation(const cli_term *term, run_state *s)
         printf("  %s(%lld token%s read in %.2f s; %lld written at %.0f a second%s)%s\n",
                cli_dim(term), (long long)s->n, s->n == 1 ? "" : "s", s->seconds,
                (long long)generated.n, (double)generated.n / generated.seconds,
-               generated.stop == ATTN_STOP_EOS ? "; the model ended it" : "", cli_reset(term));
+               stop_text(s, &generated), cli_reset(term));
     run_generated_free(&generated);
     return code;
 }
@@ -266,7 +200,7 @@ static int run(int argc, char **argv)
     s.text = cli_words("run", argc, argv, optind, &s.text_bytes);
     if (!s.text)
         return CLI_FAILED;
-    code = cli_model_load("run", options.model, CLI_DEFAULT_MODEL, options.n_threads,
+    code = cli_model_load("run", options.look.model, CLI_DEFAULT_MODEL, options.look.n_threads,
                           ATTN_WEIGHTS_AS_STORED, &s.m);
     if (code == CLI_OK)
         code = prepare(&s);

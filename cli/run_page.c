@@ -15,8 +15,8 @@ int run_page(run_state *s)
     args.tokens = s->ids;
     args.n_tokens = s->n;
     args.at = s->at;
-    args.layer = s->options->layer;
-    args.head = s->options->head;
+    args.layer = s->options->look.layer;
+    args.head = s->options->look.layer >= 0 ? s->options->look.head : -1; /* a head is one of a layer */
     args.n_exact = 8;
     args.n_sample = -1;
     args.flags = s->options->cut ? 0u : ATTN_INSPECT_NO_MEASURES;

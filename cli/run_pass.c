@@ -158,9 +158,9 @@ int run_choose(run_state *s)
         return cli_model_failed("run", "", ATTN_ERR_OUT_OF_MEMORY);
     for (int64_t l = 0; l < layers; l++)
         for (int64_t h = 0; h < heads; h++)
-            if ((o->layer < 0 || o->layer == l) && (o->head < 0 || o->head == h))
+            if ((o->look.layer < 0 || o->look.layer == l) && (o->look.head < 0 || o->look.head == h))
                 s->readings[s->n_readings++] = reading_of(s, l, h);
-    if (o->layer >= 0 || o->head >= 0)
+    if (o->look.layer >= 0 || o->look.head >= 0)
         show = s->n_readings;
     qsort(s->readings, (size_t)s->n_readings, sizeof *s->readings, by_elsewhere);
     if (s->n_readings > show)

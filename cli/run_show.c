@@ -319,7 +319,7 @@ void run_show_readings(const cli_term *term, const run_state *s)
         return;
     }
     cli_title(term, "What \"%s\" (position %lld) reads: %s", name, (long long)s->at + 1,
-              s->options->layer >= 0 || s->options->head >= 0
+              s->options->look.layer >= 0 || s->options->look.head >= 0
                   ? "the chosen heads"
                   : "the heads that read most from elsewhere");
     show_first(term, s);

@@ -161,9 +161,9 @@ static json_t *to_json(const run_state *s, const translation *t)
 int run_translate(run_state *s)
 {
     const run_options *o = s->options;
-    translation t = {.layer = o->layer >= 0 ? o->layer : s->m.info.n_layers - 1};
-    t.first_head = o->head >= 0 ? o->head : 0;
-    t.n_heads = o->head >= 0 ? 1 : s->m.info.n_heads;
+    translation t = {.layer = o->look.layer >= 0 ? o->look.layer : s->m.info.n_layers - 1};
+    t.first_head = o->look.head >= 0 ? o->look.head : 0;
+    t.n_heads = o->look.head >= 0 ? 1 : s->m.info.n_heads;
     attn_status status = write_answer(s, &t);
     if (status == ATTN_OK)
         status = look(s, &t);

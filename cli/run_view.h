@@ -4,16 +4,15 @@
 #ifndef ATTN_CLI_RUN_VIEW_H
 #define ATTN_CLI_RUN_VIEW_H
 
-#include "model_use.h"
+#include "look.h"
 
 enum { RUN_TOP = 50, RUN_SHOWN = 10 }; /* likeliest tokens kept (JSON), shown (text) */
 
 typedef struct run_options {
-    const char *model, *at, *page;
-    int32_t n_threads;
+    look_options look; /* layer, head -1: all, ranked */
+    const char *page;
     int64_t n_new; /* tokens to generate */
     attn_sampling sampling;
-    int64_t layer, head; /* -1: all, ranked */
     int64_t show;        /* rows of the reading view */
     bool cut;            /* measure what each shown reading moves */
     bool json, all_heads, replace_invalid;

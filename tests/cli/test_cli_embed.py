@@ -79,6 +79,7 @@ def test_embed_refusals(attn):
     assert "--format" in attn("embed", "--format", "xml", code=2)[1]
     assert "--pooling" in attn("embed", "--pooling", "max", code=2)[1]
     assert "cannot read" in attn("embed", "/nowhere", code=1)[1]
+    assert "no text in standard input" in attn("embed", code=1, stdin="")[1]
     assert "2 to 100" in attn("similar", "a", code=2)[1]
     assert "give a query" in attn("search", "a", code=2)[1]
 

@@ -58,6 +58,8 @@ def test_context(attn):
     models.need(models.DECODER)
     full = generate(attn, "--ctx", "10", "-n", "50", BRIDGE)[0]
     assert full["stop"] == "context" and len(full["generated_ids"]) <= 5
+    assert "context of 10 tokens is full after " in attn("generate", "--ctx", "10", "-n", "50", BRIDGE)[1]
+    assert "full" not in attn("generate", "--ctx", "10", "-n", "2", BRIDGE)[1]
     out, err = attn("generate", "--ctx", "3", BRIDGE, code=1)
     assert out == "" and "6 tokens" in err and "3" in err
     assert "8192" in attn("generate", "--ctx", "9000", BRIDGE, code=2)[1]

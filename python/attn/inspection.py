@@ -1,16 +1,28 @@
-"""Model.inspect(text): which earlier positions the heads read, and what moves when one reading is cut, as data and as HTML."""
+"""Model.inspect(text): which earlier positions the heads read, and what moves when one reading is cut, as data and as the page
+of `attn inspect` (attn/inspect.h and attn/viz.h)."""
+import ctypes
 import html
 from typing import Any, List, NamedTuple, Tuple
 
 import numpy as np
 
+from . import library
 from . import model_library as m
 from .errors import InvalidArgument, Unsupported
 
-NOTE = ("A weight is how much of a token's value one head, in one layer, adds in here. It is no cause and no explanation: all "
-        "other heads and layers shape the output. “cut” is the change of logit(%s) − logit(%s), now %+.2f, when "
-        "the head's largest reading gets weight 0 and the rest is renormalised. Later layers often repair a single cut, and "
-        "one text illustrates; it proves nothing.")
+
+class InspectArgs(ctypes.Structure):
+    """attn_inspect_args."""
+
+    _fields_ = [("struct_size", ctypes.c_size_t), ("tokens", ctypes.c_void_p), ("n_tokens", ctypes.c_int64),
+                ("target", ctypes.c_void_p), ("n_target", ctypes.c_int64), ("pair", ctypes.c_void_p), ("at", ctypes.c_int64),
+                ("layer", ctypes.c_int64), ("head", ctypes.c_int64), ("answers", ctypes.c_void_p), ("most_weights", ctypes.c_int64),
+                ("most_pairs", ctypes.c_int64), ("n_exact", ctypes.c_int64), ("n_sample", ctypes.c_int64), ("window", ctypes.c_int64),
+                ("seed", ctypes.c_uint64), ("flags", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("progress", ctypes.c_void_p),
+                ("progress_user", ctypes.c_void_p)]
+
+
+N_EXACT = 8  # readings with the largest estimates that the page cuts
 
 
 class Reading(NamedTuple):
@@ -34,6 +46,7 @@ class Inspection:
         self.likeliest: List[Tuple[str, float]] = likeliest
         self.answers: Any = answers
         self.difference: float = difference
+        self._page = None
 
     def __repr__(self):
         lines = ["%r (position %d) reads" % (self.tokens[self.query], self.query + 1)]
@@ -42,59 +55,34 @@ class Inspection:
                 r.layer, r.head, self.tokens[r.key] if r.key >= 0 else "-", r.weights[r.key] if r.key >= 0 else 0.0, r.cut))
         return "\n".join(lines)
 
+    def page(self) -> str:
+        """The page of `attn inspect` as one HTML text, the position of the query chosen; its readings are cut in the model."""
+        if self._page is None:
+            self._page = _page(self.model, self.ids, self.query, self.answers)
+        return self._page
+
     def _repr_html_(self):
-        return "<div style=\"font-family:sans-serif;color:#222;background:#fff;max-width:60em;overflow-x:auto\">%s%s%s%s</div>" % (
-            self._text(), self._next(), self._table(), self._note())
-
-    def _shown(self, position):
-        text = html.escape(self.tokens[position].replace("\n", "⏎").replace("\t", "⇥"))
-        return text if text.strip() else "␣" * max(len(text), 1)
-
-    def _text(self):
-        most = np.max([r.weights for r in self.readings], axis=0) if self.readings else np.zeros(len(self.tokens))
-        cells = []
-        for j in range(len(self.tokens)):
-            style = "outline:2px solid #b33" if j == self.query else ""
-            cells.append("<span title=\"position %d, largest weight below %.2f\" style=\"padding:2px 3px;margin:1px;"
-                         "display:inline-block;background:%s;%s\">%s</span>" % (j + 1, most[j], _heat(most[j]), style, self._shown(j)))
-        return "<p>%s</p>" % "".join(cells)
-
-    def _next(self):
-        if not self.likeliest:
-            return ""
-        rows = "".join("<tr><td style=\"text-align:left\"><code>%s</code></td><td>%.1f %%</td><td style=\"text-align:left\"><div style=\"background:#4a7ab5;"
-                       "height:0.8em;width:%.1fem\"></div></td></tr>" % (html.escape(repr(t)), 100 * p, 20 * p)
-                       for t, p in self.likeliest)
-        return "<p style=\"margin-bottom:0\"><b>Likeliest next tokens</b></p><table>%s</table>" % rows
-
-    def _table(self):
-        head = "<tr><th>layer</th><th>head</th>%s<th>cut</th></tr>" % "".join(
-            "<th style=\"font-weight:normal%s\">%s</th>" % (";color:#b33" if j == self.query else "", self._shown(j))
-            for j in range(len(self.tokens)))
-        rows = []
-        for r in self.readings:
-            cells = "".join("<td style=\"background:%s;text-align:center\" title=\"layer %d, head %d reads %s: %.4f\">%s</td>" % (
-                _heat(w), r.layer, r.head, self._shown(j), w, "%.2f" % w if w >= 0.005 else "·")
-                for j, w in enumerate(r.weights))
-            rows.append("<tr><td>%d</td><td>%d</td>%s<td>%s</td></tr>" % (
-                r.layer, r.head, cells, "%+.2f" % r.cut if np.isfinite(r.cut) else ""))
-        return "<p style=\"margin-bottom:0\"><b>What %s (position %d) reads</b>: the %d of %d heads that read most from elsewhere" \
-            "</p><table style=\"border-collapse:collapse;font-size:90%%\">%s%s</table>" % (
-                self._shown(self.query), self.query + 1, len(self.readings),
-                self.weights.shape[0] * self.weights.shape[1], head, "".join(rows))
-
-    def _note(self):
-        if self.answers is None:
-            note = NOTE.split("“")[0]
-        else:
-            note = NOTE % (*[html.escape(repr(t)) for t in self.model.spell(self.answers)], self.difference)
-        return "<p style=\"font-size:90%%;color:#555\">%s</p>" % note
+        return "<iframe style=\"width:100%%;height:1100px;border:0\" srcdoc=\"%s\"></iframe>" % html.escape(self.page())
 
 
-def _heat(weight):
-    """A background from white to orange."""
-    w = float(min(max(weight, 0.0), 1.0))
-    return "rgb(255,%d,%d)" % (255 - 115 * w, 255 - 215 * w)
+def _page(model, ids, query, answers):
+    from .model import _check, _Session
+    lib, text, size, inspection = m.load(), ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_void_p()
+    args = library.args_init(InspectArgs)
+    ids = np.ascontiguousarray(ids, np.int32)
+    two = None if answers is None else np.array(answers, np.int32)
+    args.tokens, args.n_tokens, args.at, args.layer, args.head = ids.ctypes.data, len(ids), query, -1, -1
+    args.answers = None if two is None else two.ctypes.data
+    args.n_exact, args.n_sample = N_EXACT, -1
+    title = "".join(model.spell(ids)).encode("utf-8", "replace")
+    with _Session(model) as session:
+        _check(lib.attn_inspect(session, ctypes.byref(args), ctypes.byref(inspection)))
+    try:
+        _check(lib.attn_inspect_html(model._use(), inspection, title, ctypes.byref(text), ctypes.byref(size)))
+        return ctypes.string_at(text, size.value).decode("utf-8")
+    finally:
+        lib.attn_inspection_destroy(inspection)
+        lib.attn_viz_free(text)
 
 
 def _elsewhere(row, query):

@@ -7,14 +7,14 @@ import tempfile
 import unittest
 
 import attn
-from attn import library, model_library
+from attn import inspection, library, model_library
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 STRUCTS = {"attn_view": library.View, "attn_cview": library.View, "attn_mask": library.Mask,
            "attn_kv_layout": library.KvLayout, "attn_ctx_options": library.CtxOptions, "attn_sdpa_args": library.SdpaArgs,
            "attn_sdpa_backward_args": library.SdpaBackwardArgs, "attn_sdpa_plan": library.SdpaPlan,
            "attn_decode_args": library.DecodeArgs, "attn_row": library.Row, "attn_row_stat": library.RowStat,
-           "attn_rope_args": library.RopeArgs, **model_library.STRUCTS}
+           "attn_rope_args": library.RopeArgs, "attn_inspect_args": inspection.InspectArgs, **model_library.STRUCTS}
 # A struct that grew at its end after the package was written: the package's is a version of it.
 SHORTER = {"attn_forward_args": model_library.ForwardArgs}
 
@@ -22,7 +22,7 @@ SHORTER = {"attn_forward_args": model_library.ForwardArgs}
 class Layout(unittest.TestCase):
     @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
     def test_struct_layouts(self):
-        lines = ["#include <attn/model.h>", "#include <stdio.h>", "int main(void) {"]
+        lines = ["#include <attn/inspect.h>", "#include <stdio.h>", "int main(void) {"]
         for name, struct in {**STRUCTS, **SHORTER}.items():
             lines.append('printf("%s %%zu\\n", sizeof(%s));' % (name, name))
             lines += ['printf("%s.%s %%zu\\n", offsetof(%s, %s));' % (name, f[0], name, f[0]) for f in struct._fields_]

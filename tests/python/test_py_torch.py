@@ -1,5 +1,7 @@
 """attn.install() against PyTorch's own operator in float64: values, gradients, gradcheck, vmap, compile, dropout, autocast.
 Skipped where torch is not installed (it is several gigabytes)."""
+import inspect
+import os
 import shutil
 import unittest
 
@@ -67,6 +69,50 @@ class Torch(unittest.TestCase):
                     self.close(got.detach(), want.detach(), label)
                     for g, w in zip(gradients, torch.autograd.grad(want, wide, d.double())):
                         self.close(g, w, "gradient, " + label)
+
+    def test_opinfo_samples(self):
+        """PyTorch's own samples of the operator and of multi-head attention, values and gradients, against float64.
+        ATTN_OPINFO_SEED draws other numbers."""
+        try:
+            from torch.testing._internal.common_methods_invocations import op_db
+        except ImportError as error:
+            self.skipTest(str(error))
+        torch.manual_seed(int(os.environ.get("ATTN_OPINFO_SEED", "3")))
+        names = "nn.functional.scaled_dot_product_attention", "nn.functional.multi_head_attention_forward"
+        ran = dict.fromkeys(names, 0)
+        for op in (o for o in op_db if o.name in names):
+            # Of multi-head attention the projections, which are PyTorch's own, have most of the error: float64 tells.
+            for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)[:1 if op.name == names[1] else 4]:
+                for sample in op.sample_inputs("cpu", dtype, requires_grad=False) if dtype in op.dtypes else ():
+                    if sample.kwargs.get("dropout_p") or (op.name == names[1] and self.dropout_of(sample)):
+                        continue
+                    attn.install()
+                    got = self.value_and_gradients(op.name, sample, dtype)
+                    attn.uninstall()
+                    with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]):
+                        want = self.value_and_gradients(op.name, sample, torch.float64)
+                    for g, w in zip(got, want):
+                        self.close(g, w, "%s %s %s" % (op.name, dtype, sample.kwargs), w.abs().max().clamp(min=1).item())
+                    ran[op.name] += 1
+        self.assertTrue(all(ran.values()), ran)
+
+    @staticmethod
+    def dropout_of(sample):
+        function = functional.multi_head_attention_forward
+        return inspect.signature(function).bind(sample.input, *sample.args, **sample.kwargs).arguments["dropout_p"]
+
+    def value_and_gradients(self, name, sample, dtype):
+        def convert(given):
+            if not isinstance(given, torch.Tensor) or not given.is_floating_point():
+                return given
+            return given.detach().to(dtype).requires_grad_(True)
+        arguments = [convert(a) for a in (sample.input, *sample.args)]
+        named = {name: convert(a) for name, a in sample.kwargs.items()}
+        out = getattr(functional, name.split(".")[-1])(*arguments, **named)  # whichever is installed
+        out = out[0] if isinstance(out, tuple) else out
+        leaves = [a for a in (*arguments, *named.values()) if isinstance(a, torch.Tensor) and a.requires_grad]
+        gradients = torch.autograd.grad(out.sum(), leaves, allow_unused=True)
+        return [out.detach(), *(g for g in gradients if g is not None)]
 
     def test_gradcheck_and_mask_gradient(self):
         q, k, v = problem(seq_q=3, seq_kv=4, dim=3, kv_heads=2, dtype=torch.float64, grad=True)

@@ -5,10 +5,11 @@
 const MOST_TOKENS = 600; // as buttons at once
 let tokensKey = "";
 
+// By its letters. A token may be a part of a character, so that the text itself is asked where the page has it.
 function isRightToLeft(list) {
-  let balance = 0;
-  for (const token of list.slice(0, 400)) balance += /[\u0590-\u08ff\ufb1d-\ufefc]/.test(token) ? 1 : /\p{L}/u.test(token) ? -1 : 0;
-  return balance > 0;
+  const text = (list === data.tokens ? data.title : list.slice(0, 400).join("")).slice(0, 4000);
+  const count = (pattern) => (text.match(pattern) || []).length;
+  return 2 * count(/[\u0590-\u08ff\ufb1d-\ufefc]/g) > count(/\p{L}/gu);
 }
 
 function tokenButtons(box, list, from, end, what) {

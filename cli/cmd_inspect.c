@@ -183,11 +183,16 @@ static void show(const cli_term *term, const state *s)
            several ? "attention  " : "");
     for (int64_t i = 0; i < in->n_edges && i < 16; i++)
         show_edge(s, &in->edges[i], several);
-    printf("\n  rank correlation of weight and effect: %.2f over %lld screened readings (estimates, by %s), %.2f without\n"
-           "  the first token; %.2f over %lld drawn at random and cut (exact), %.2f without the first token\n\n",
-           in->estimated.all, (long long)in->estimated.n,
-           in->estimate == ATTN_ESTIMATE_DIRECT ? "direct effect" : "gradient", in->estimated.without_first,
-           in->sampled.all, (long long)in->sampled.n, in->sampled.without_first);
+    if (in->n_screened > 0)
+        printf("\n  rank correlation of weight and effect: %.2f over %lld screened readings (estimates, by %s), %.2f without\n"
+               "  the first token; %.2f over %lld drawn at random and cut (exact), %.2f without the first token\n\n",
+               in->estimated.all, (long long)in->estimated.n,
+               in->estimate == ATTN_ESTIMATE_DIRECT ? "direct effect" : "gradient", in->estimated.without_first,
+               in->sampled.all, (long long)in->sampled.n, in->sampled.without_first);
+    else
+        printf("\n  no reading was screened (this kind of model only up to 256 tokens); rank correlation of weight and effect:\n"
+               "  %.2f over %lld drawn at random and cut (exact), %.2f without the first token\n\n",
+               in->sampled.all, (long long)in->sampled.n, in->sampled.without_first);
     cli_paragraph(term, 2, "A weight is a coefficient of one head in one layer at one position: no cause, no explanation. "
                            "One text illustrates; it proves nothing.");
 }

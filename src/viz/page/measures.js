@@ -122,6 +122,11 @@ function outcomeText() {
 const ESTIMATES = ["their direct effect (readings of the last position only)", "a gradient (first-order effect of the knockout)",
   "gradients along random directions (first-order distance that the knockout moves the embedding)"];
 
+function screenedText(m) {
+  if (m.n_screened === 0) return "No reading was screened (this kind of model only up to 256 tokens): what is below was read by the position or drawn at random.";
+  return `${m.estimate === 0 ? "" : "All "}${grouped(m.n_screened)} readings were screened by ${ESTIMATES[m.estimate]}: an estimate.`;
+}
+
 function drawMeasures() {
   const box = $("measures"), m = data.measures;
   box.replaceChildren();
@@ -131,7 +136,7 @@ function drawMeasures() {
   if (!m) return;
   const estimated = m.estimated, sampled = m.sampled, exact = m.edges.length;
   box.append(element("p", {}, ...outcomeText()),
-    element("p", { textContent: `All ${grouped(m.n_screened)} readings were screened by ${ESTIMATES[m.estimate]}: an estimate. The ${exact} below were run again in the model: exact.` }),
+    element("p", { textContent: `${screenedText(m)} The ${exact} below were run again in the model: exact.` }),
     element("p", { textContent: `Rank correlation (Spearman) of weight and |effect|: over ${grouped(estimated.n)} screened readings, estimated ${number(estimated.all, 2)}, ` +
       `without the first token ${number(estimated.without_first, 2)} (n ${grouped(estimated.n_without_first)}); over ${sampled.n} readings drawn at random, ` +
       `exact knockouts ${number(sampled.all, 2)}, without the first token ${number(sampled.without_first, 2)} (n ${sampled.n_without_first}).` }));

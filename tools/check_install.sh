@@ -31,7 +31,7 @@ find_package(attn REQUIRED)
 add_executable(by-cmake consumer.c)
 target_link_libraries(by-cmake attn::attn)
 CMAKE
-cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+cmake -G Ninja -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$work/build" >/dev/null
 "$work/build/by-cmake"
 cd "$root"

@@ -96,9 +96,9 @@ def test_score_is_the_sum_of_logprobs(attn):
 
 
 def test_score_is_transformers(attn):
-    """The sliding evaluation of Transformers' pages on perplexity, computed there (score.json)."""
+    """The sliding evaluation of Transformers' pages on perplexity, computed there (golden/score)."""
     models.need(models.DECODER)
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "golden", "smollm2", "score.json")) as file:
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "golden", "score", "smollm2.json")) as file:
         golden = json.load(file)
     for window in golden["windows"]:
         options = ["--ctx", str(window["ctx"]), "--stride", str(window["stride"])]

@@ -150,19 +150,19 @@ static void show_edge(const state *s, const attn_inspect_edge *e, bool several)
     const attn_inspection *in = s->in;
     const int32_t *readers = several && e->map > 0 ? in->target : in->tokens, *read = e->map == 1 ? in->target : in->tokens;
     char reader[96], key[96];
-    visible(s, readers[e->query], 12, reader, sizeof reader);
-    visible(s, read[e->key], 12, key, sizeof key);
+    visible(s, readers[e->query], 8, reader, sizeof reader);
+    visible(s, read[e->key], 8, key, sizeof key);
     if (several)
         printf("  %-9s", names[e->map]);
-    printf("  %5lld %4lld  ", (long long)e->layer, (long long)e->head);
-    cli_pad(reader, 13);
+    printf("  %3lld.%-3lld ", (long long)e->layer, (long long)e->head);
+    cli_pad(reader, 8);
     putchar(' ');
-    cli_pad(key, 13);
-    printf(" %6.3f %6.2f ", (double)e->weight, (double)e->moved);
+    cli_pad(key, 8);
+    printf(" %6.3f %5.2f", (double)e->weight, (double)e->moved);
     number(7, (double)e->direct);
-    number(10, (double)e->estimate);
-    number(10, (double)e->knockout.difference);
-    number(9, (double)e->removal.difference);
+    number(9, (double)e->estimate);
+    number(9, (double)e->knockout.difference);
+    number(8, (double)e->removal.difference);
     number(7, (double)e->mean.difference);
     putchar('\n');
 }
@@ -179,20 +179,26 @@ static void show(const cli_term *term, const state *s)
         return;
     }
     show_outcome(term, s);
-    printf("  %slayer head  reader        reads         weight  moved  direct  estimate  knockout  removal   mean\n",
-           several ? "attention  " : "");
+    printf("  %s   head reader   reads    weight moved direct estimate knockout removal   mean\n",
+           several ? "attention" : "");
     for (int64_t i = 0; i < in->n_edges && i < 16; i++)
         show_edge(s, &in->edges[i], several);
+    char text[400];
+    int n = 0;
     if (in->n_screened > 0)
-        printf("\n  rank correlation of weight and effect: %.2f over %lld screened readings (estimates, by %s), %.2f without\n"
-               "  the first token; %.2f over %lld drawn at random and cut (exact), %.2f without the first token\n\n",
-               in->estimated.all, (long long)in->estimated.n,
-               in->estimate == ATTN_ESTIMATE_DIRECT ? "direct effect" : "gradient", in->estimated.without_first,
-               in->sampled.all, (long long)in->sampled.n, in->sampled.without_first);
+        n = snprintf(text, sizeof text,
+                     "Rank correlation of weight and effect: %.2f over %lld screened readings (estimates, by %s), %.2f "
+                     "without the first token;",
+                     in->estimated.all, (long long)in->estimated.n,
+                     in->estimate == ATTN_ESTIMATE_DIRECT ? "direct effect" : "gradient", in->estimated.without_first);
     else
-        printf("\n  no reading was screened (this kind of model only up to 256 tokens); rank correlation of weight and effect:\n"
-               "  %.2f over %lld drawn at random and cut (exact), %.2f without the first token\n\n",
-               in->sampled.all, (long long)in->sampled.n, in->sampled.without_first);
+        n = snprintf(text, sizeof text, "No reading was screened (this kind of model only up to 256 tokens). Rank "
+                                        "correlation of weight and effect:");
+    snprintf(text + n, sizeof text - (size_t)n, " %.2f over %lld drawn at random and cut (exact), %.2f without the first token.",
+             in->sampled.all, (long long)in->sampled.n, in->sampled.without_first);
+    putchar('\n');
+    cli_paragraph(term, 2, text);
+    putchar('\n');
     cli_paragraph(term, 2, "A weight is a coefficient of one head in one layer at one position: no cause, no explanation. "
                            "One text illustrates; it proves nothing.");
 }

@@ -138,7 +138,7 @@ def test_a_long_text_stays_linear(attn):
 def test_terminal(attn):
     models.need(models.DECODER)
     out = attn("inspect", "--exact", "4", "--sample", "8", BRIDGE)[0]
-    for wanted in ("knockout", "removal", "rank correlation", "no cause", "gradient", "first token"):
+    for wanted in ("knockout", "removal", "Rank correlation", "no cause", "gradient", "first token"):
         assert wanted in out, wanted
 
 

@@ -17,7 +17,8 @@ static float dot_largest(const float *x, int64_t n)
     __m512 largest = _mm512_setzero_ps();
     __mmask16 wrong = 0;
     for (int64_t i = 0; i < n; i += 16) {
-        const __mmask16 mask = n - i < 16 ? (__mmask16)((1u << (n - i)) - 1) : (__mmask16)0xffff;
+        const unsigned lanes = n - i < 16 ? (1u << (n - i)) - 1 : 0xffffu;
+        const __mmask16 mask = (__mmask16)lanes;
         const __m512 v = _mm512_abs_ps(_mm512_maskz_loadu_ps(mask, x + i));
         largest = _mm512_max_ps(v, largest);
         wrong = (__mmask16)(wrong | _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q));

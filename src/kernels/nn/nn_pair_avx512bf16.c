@@ -13,8 +13,9 @@ static void round_row(const float *x, int64_t n, uint16_t *out)
 {
     for (int64_t k = 0; k < n; k += 16) {
         const int64_t left = n - k;
-        const __mmask16 mask = left < 16 ? (__mmask16)((1u << left) - 1) : (__mmask16)0xffff;
-        const __mmask16 even = left < 16 && left % 2 ? (__mmask16)(mask << 1 | 1) : mask; /* the zero behind an odd row */
+        const unsigned lanes = left < 16 ? (1u << left) - 1 : 0xffffu;
+        const unsigned even_lanes = left < 16 && left % 2 ? lanes << 1 | 1 : lanes; /* the zero behind an odd row */
+        const __mmask16 mask = (__mmask16)lanes, even = (__mmask16)even_lanes;
         const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x + k));
         _mm256_mask_storeu_epi16(out + k, even, rounded);
     }

@@ -12,24 +12,25 @@ enum {
 
 /* ---- Next tokens ----------------------------------------------------------------------------- */
 
-/* The RUN_TOP largest logits, descending, equal ones by id: insertion into a short sorted list. */
-static void find_top(run_state *s)
+/* Insertion into a short sorted list. */
+int run_find_top(const float *logits, int64_t n, double log_sum, run_token *top, int most)
 {
-    s->n_top = 0;
-    for (int64_t id = 0; id < s->m.info.vocab_size; id++) {
-        int at = s->n_top;
-        if (at == RUN_TOP && !(s->logits[id] > s->top[at - 1].logit))
+    int found = 0;
+    for (int64_t id = 0; id < n; id++) {
+        int at = found;
+        if (at == most && !(logits[id] > top[at - 1].logit))
             continue;
-        if (at == RUN_TOP)
+        if (at == most)
             at--;
         else
-            s->n_top++;
-        for (; at > 0 && s->logits[id] > s->top[at - 1].logit; at--)
-            s->top[at] = s->top[at - 1];
-        s->top[at].id = (int32_t)id;
-        s->top[at].logit = s->logits[id];
-        s->top[at].probability = exp(s->logits[id] - s->log_sum);
+            found++;
+        for (; at > 0 && logits[id] > top[at - 1].logit; at--)
+            top[at] = top[at - 1];
+        top[at].id = (int32_t)id;
+        top[at].logit = logits[id];
+        top[at].probability = exp(logits[id] - log_sum);
     }
+    return found;
 }
 
 /* ---- The pass ------------------------------------------------------------------------------ */
@@ -108,7 +109,7 @@ int run_pass(run_state *s)
         return cli_model_failed("run", "forward pass", status);
     s->seconds = cli_seconds() - start;
     s->log_sum = cli_log_sum_exp(s->logits, s->m.info.vocab_size);
-    find_top(s);
+    s->n_top = run_find_top(s->logits, s->m.info.vocab_size, s->log_sum, s->top, RUN_TOP);
     return CLI_OK;
 }
 

@@ -60,6 +60,9 @@ typedef struct run_state {
 
 /* ---- run_pass.c ---------------------------------------------------------------------------- */
 
+/** The `most` largest of n logits, descending, equal ones by id, with probabilities by log_sum = ln sum exp; how many. */
+int run_find_top(const float *logits, int64_t n, double log_sum, run_token *top, int most);
+
 /** The pass over the prompt: logits, top, log-probabilities (JSON), rows. An exit code. */
 int run_pass(run_state *s);
 

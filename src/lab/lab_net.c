@@ -1,6 +1,7 @@
 /* lab_net.c - the networks of lab_net.h, from the layers of attn/layers.h. */
 #include <math.h>
 #include <string.h>
+#include "attn/train.h"
 #include "lab/lab_net.h"
 
 enum { MOST_LAYERS = 32 };
@@ -352,16 +353,13 @@ static double read_out(lab_net *net, const lab_batch *b, bool gradient, double *
     return loss / (double)counted;
 }
 
-static void adam(lab_net *net, double rate)
+static bool adam(lab_net *net, double rate)
 {
-    const double beta1 = 0.9, beta2 = 0.999;
-    const double correct1 = 1 - pow(beta1, (double)net->step), correct2 = 1 - pow(beta2, (double)net->step);
-    for (int64_t i = 0; i < net->n; i++) {
-        const double g = (double)net->g[i];
-        net->m[i] = (float)(beta1 * (double)net->m[i] + (1 - beta1) * g);
-        net->v[i] = (float)(beta2 * (double)net->v[i] + (1 - beta2) * g * g);
-        net->w[i] -= (float)(rate * ((double)net->m[i] / correct1) / (sqrt((double)net->v[i] / correct2) + 1e-8));
-    }
+    attn_train_adamw_args a;
+    ATTN_ARGS_INIT(&a);
+    a.n = net->n, a.weights = net->w, a.gradient = net->g, a.m = net->m, a.v = net->v;
+    a.learning_rate = rate, a.beta1 = 0.9, a.beta2 = 0.999, a.epsilon = 1e-8, a.step = net->step;
+    return lab_ok(net->l, attn_train_adamw(&a));
 }
 
 double lab_net_train(lab_net *net, const lab_batch *batch, double learning_rate)
@@ -381,8 +379,7 @@ double lab_net_train(lab_net *net, const lab_batch *batch, double learning_rate)
     if (!lab_ok(net->l, attn_embedding_backward(net->l->layers, &a, &e)))
         return NAN;
     net->step++;
-    adam(net, learning_rate);
-    return loss;
+    return adam(net, learning_rate) ? loss : NAN;
 }
 
 double lab_net_loss(lab_net *net, const lab_batch *batch, double *accuracy)

@@ -200,7 +200,11 @@ static const fact facts[] = {
     VALUE(ATTN_ROPE_NTK),
     VALUE(ATTN_ROPE_LLAMA3),
     VALUE(ATTN_ROPE_YARN),
-#include "abi_model_facts.inc"
+#include "abi_tokenizer.inc"
+#include "abi_model.inc"
+#include "abi_layers.inc"
+#include "abi_train.inc"
+#include "abi_inspect.inc"
 };
 #define N_FACTS (sizeof facts / sizeof facts[0])
 

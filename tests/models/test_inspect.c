@@ -312,6 +312,41 @@ static void test_direct_effects(void **state)
     }
 }
 
+/* A head's output at the query of a reading, and how the knockout would begin to change it. */
+typedef struct direction {
+    double output[DIM], along[DIM];
+} direction;
+
+static direction aim(world *w, const attn_inspect_edge *e, double factor, float *results)
+{
+    direction d = {0};
+    w->change = NULL;
+    w->map = e->map;
+    w->layer = e->layer;
+    pass(w, results, NULL);
+    for (int64_t i = 0; i < w->info.head_dim; i++) {
+        d.output[i] = (double)w->out[e->query][e->head][i];
+        d.along[i] = factor * (d.output[i] - (double)w->value[e->head][e->key][i]);
+    }
+    w->layer = -1;
+    w->change_map = e->map, w->change_layer = e->layer, w->change_head = e->head, w->change_query = e->query;
+    return d;
+}
+
+/* The central difference of the outcome over one step. */
+static double slope(world *w, const direction *d, double step, float *up, float *down)
+{
+    float changed[DIM];
+    w->change = changed;
+    for (int sign = 1; sign >= -1; sign -= 2) {
+        for (int64_t i = 0; i < w->info.head_dim; i++)
+            changed[i] = (float)(d->output[i] + sign * step * d->along[i]);
+        pass(w, sign > 0 ? up : down, NULL);
+    }
+    w->change = NULL;
+    return effect(w, down, up) / (2 * step);
+}
+
 /* Every estimate against central differences of the outcome along the knockout's change of the row. */
 static void test_estimates_are_gradients(void **state)
 {
@@ -337,33 +372,15 @@ static void test_estimates_are_gradients(void **state)
         assert_true(largest > 1e-4);
         for (int64_t i = 0; i < w.seen->n_edges; i++) {
             const attn_inspect_edge *e = &w.seen->edges[i];
-            float changed[DIM];
-            w.change = NULL;
-            w.map = e->map;
-            w.layer = e->layer;
-            pass(&w, up, NULL);
-            const double a = fmin((double)e->weight, 0.99), factor = (double)e->weight / (1 - a);
-            double y[DIM], along[DIM];
-            for (int64_t d = 0; d < w.info.head_dim; d++) {
-                y[d] = (double)w.out[e->query][e->head][d];
-                along[d] = factor * (y[d] - (double)w.value[e->head][e->key][d]);
-            }
-            w.layer = -1;
-            w.change = changed;
-            w.change_map = e->map, w.change_layer = e->layer, w.change_head = e->head, w.change_query = e->query;
+            const double a = fmin((double)e->weight, 0.99);
+            direction d = aim(&w, e, (double)e->weight / (1 - a), up);
             /* steps that move the outcome by some 0.01: above rounding, far below its curvature */
             double step = fmax(0.01, fmin(0.125, 0.01 / fmax(fabs((double)e->estimate), 1e-6)));
             step = kinks ? 0.03 : step;
             double slopes[2]; /* over two steps: Richardson's extrapolation takes the curvature of third order out */
             for (int wide = 0; wide < 2; wide++) {
                 const double h = step * (1 + wide);
-                for (int64_t d = 0; d < w.info.head_dim; d++)
-                    changed[d] = (float)(y[d] + h * along[d]);
-                pass(&w, up, NULL);
-                for (int64_t d = 0; d < w.info.head_dim; d++)
-                    changed[d] = (float)(y[d] - h * along[d]);
-                pass(&w, down, NULL);
-                slopes[wide] = effect(&w, down, up) / (2 * h);
+                slopes[wide] = slope(&w, &d, h, up, down);
                 if (wide && step > 0.02 && fabs(slopes[1] - slopes[0]) > 0.1 * fabs(slopes[0])) {
                     step /= 4; /* too curved for what is extrapolated */
                     wide = -1;
@@ -548,26 +565,8 @@ static void test_estimated_distances(void **state)
     int64_t counted = 0;
     for (int64_t i = 0; i < w.seen->n_edges; i++) {
         const attn_inspect_edge *e = &w.seen->edges[i];
-        float changed[DIM];
-        w.layer = e->layer;
-        pass(&w, up, NULL);
-        const double factor = (double)e->weight / (1 - (double)e->weight), step = 0.01;
-        double y[DIM], along[DIM];
-        for (int64_t d = 0; d < w.info.head_dim; d++) {
-            y[d] = (double)w.out[e->query][e->head][d];
-            along[d] = factor * (y[d] - (double)w.value[e->head][e->key][d]);
-        }
-        w.layer = -1;
-        w.change = changed;
-        w.change_layer = e->layer, w.change_head = e->head, w.change_query = e->query;
-        for (int64_t d = 0; d < w.info.head_dim; d++)
-            changed[d] = (float)(y[d] + step * along[d]);
-        pass(&w, up, NULL);
-        for (int64_t d = 0; d < w.info.head_dim; d++)
-            changed[d] = (float)(y[d] - step * along[d]);
-        pass(&w, down, NULL);
-        w.change = NULL;
-        const double want = effect(&w, down, up) / (2 * step), ratio = (double)e->estimate / want;
+        direction d = aim(&w, e, (double)e->weight / (1 - (double)e->weight), up);
+        const double want = slope(&w, &d, 0.01, up, down), ratio = (double)e->estimate / want;
         if (want < 1e-4) /* rounding of the two passes */
             continue;
         if (!(ratio > 0.2 && ratio < 2.3)) /* outside of these a mean of 8 squares lies once in 30,000 */

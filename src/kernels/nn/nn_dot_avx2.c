@@ -8,6 +8,8 @@
 #define ISA avx2
 #define ATTN_TARGET ATTN_TARGET_AVX2
 #include "kernels/simd/target_begin.h"
+#include "kernels/simd/simd_avx2.h"
+#include "kernels/nn/nn_dot_vector.inc"
 
 /* One row after the other: gcc 12 would begin with the products of all rows, and then keep the sums in memory. */
 #define DOT_IN_TURN(a, b) __asm__ volatile("" : "+x"(a), "+x"(b))
@@ -15,28 +17,6 @@
 #define DOT_MR 6
 #define DOT_TABLE attn_dot_kernels_avx2
 #define DOT_ISA_NAME "avx2"
-
-static float dot_largest(const float *x, int64_t n)
-{
-    const __m256 sign = _mm256_set1_ps(-0.0f);
-    __m256 largest = _mm256_setzero_ps(), wrong = largest;
-    float lanes[8], most = 0, nan = 0;
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m256 v = _mm256_andnot_ps(sign, _mm256_loadu_ps(x + i));
-        largest = _mm256_max_ps(v, largest);
-        wrong = _mm256_or_ps(wrong, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    }
-    _mm256_storeu_ps(lanes, largest);
-    for (int j = 0; j < 8; j++)
-        most = lanes[j] > most ? lanes[j] : most;
-    for (; i < n; i++) {
-        const float v = fabsf(x[i]);
-        most = v > most ? v : most;
-        nan = v == v ? nan : v;
-    }
-    return nan != nan || _mm256_movemask_ps(wrong) ? NAN : most;
-}
 
 static void dot_round(const float *x, float inverse, int8_t *whole)
 {
@@ -50,23 +30,6 @@ static void dot_round(const float *x, float inverse, int8_t *whole)
     const __m256i p = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     _mm256_storeu_si256((__m256i *)(void *)whole, _mm256_permutevar8x32_epi32(p, order));
-}
-
-ATTN_INLINE __m256 dot_scale(const attn_panels *w, const void *scales, int64_t at)
-{
-    return w->half_scales ? _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)((const uint16_t *)scales + at)))
-                          : _mm256_loadu_ps((const float *)scales + at);
-}
-
-/* acc += scale * sum + min * total for 8 outputs */
-ATTN_INLINE __m256 dot_add(const attn_panels *w, const attn_dot_rows *x, int64_t at, int64_t row, int64_t b, __m256i sum,
-                           __m256 acc)
-{
-    const float step = x->scale[row * x->n_groups + b];
-    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(dot_scale(w, w->scales, at), _mm256_set1_ps(step)), acc);
-    if (w->has_min)
-        acc = _mm256_fmadd_ps(dot_scale(w, w->mins, at), _mm256_set1_ps(step * (float)x->total[row * x->n_groups + b]), acc);
-    return acc;
 }
 
 ATTN_INLINE void dot_half_d8(int mr, const attn_panels *w, int64_t panel, int half, const attn_dot_rows *x, int64_t row,

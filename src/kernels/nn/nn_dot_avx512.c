@@ -7,24 +7,12 @@
 #define ISA avx512
 #define ATTN_TARGET ATTN_TARGET_AVX512
 #include "kernels/simd/target_begin.h"
+#include "kernels/simd/simd_avx512.h"
+#include "kernels/nn/nn_dot_vector.inc"
 
 #define DOT_MR 8
 #define DOT_TABLE attn_dot_kernels_avx512
 #define DOT_ISA_NAME "avx512"
-
-static float dot_largest(const float *x, int64_t n)
-{
-    __m512 largest = _mm512_setzero_ps();
-    __mmask16 wrong = 0;
-    for (int64_t i = 0; i < n; i += 16) {
-        const unsigned lanes = n - i < 16 ? (1u << (n - i)) - 1 : 0xffffu;
-        const __mmask16 mask = (__mmask16)lanes;
-        const __m512 v = _mm512_abs_ps(_mm512_maskz_loadu_ps(mask, x + i));
-        largest = _mm512_max_ps(v, largest);
-        wrong = (__mmask16)(wrong | _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q));
-    }
-    return wrong ? NAN : _mm512_reduce_max_ps(largest);
-}
 
 static void dot_round(const float *x, float inverse, int8_t *whole)
 {
@@ -35,23 +23,6 @@ static void dot_round(const float *x, float inverse, int8_t *whole)
         const __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 16 * i), f));
         _mm_storeu_si128((__m128i *)(void *)(whole + 16 * i), _mm512_cvtsepi32_epi8(v));
     }
-}
-
-ATTN_INLINE __m512 dot_scale(const attn_panels *w, const void *scales, int64_t at)
-{
-    return w->half_scales
-               ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)scales + at)))
-               : _mm512_loadu_ps((const float *)scales + at);
-}
-
-ATTN_INLINE __m512 dot_add(const attn_panels *w, const attn_dot_rows *x, int64_t at, int64_t row, int64_t b, __m512i sum,
-                           __m512 acc)
-{
-    const float step = x->scale[row * x->n_groups + b];
-    acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(dot_scale(w, w->scales, at), _mm512_set1_ps(step)), acc);
-    if (w->has_min)
-        acc = _mm512_fmadd_ps(dot_scale(w, w->mins, at), _mm512_set1_ps(step * (float)x->total[row * x->n_groups + b]), acc);
-    return acc;
 }
 
 ATTN_INLINE __m512i dot_four(const int8_t *q)

@@ -6,6 +6,8 @@
 #define ISA avx512bf16
 #define ATTN_TARGET ATTN_TARGET_AVX512BF16
 #include "kernels/simd/target_begin.h"
+#include "kernels/simd/simd_avx512.h"
+#include "kernels/simd/pairs_avx512bf16.h"
 
 #define PAIR_MR 12
 
@@ -21,33 +23,31 @@ static void round_row(const float *x, int64_t n, uint16_t *out)
     }
 }
 
-ATTN_INLINE __m512bh pair_of(const uint16_t *x)
+/* Panels lie in uint16_t; the vocabulary takes slots of two. */
+ATTN_INLINE v_pair weights_at(const uint16_t *w)
 {
-    int32_t two;
-    memcpy(&two, x, sizeof two);
-    return (__m512bh)_mm512_set1_epi32(two);
+    return v_pair_load((const float *)(const void *)w);
 }
 
 ATTN_INLINE void pair_tile(int mr, int n_panels, int64_t n_in, const uint16_t *w, const uint16_t *x, int64_t ldx, float *y,
                            int64_t ldy)
 {
-    __m512 acc[PAIR_MR][2];
+    v_f32 acc[PAIR_MR][2];
     for (int m = 0; m < mr; m++)
-        acc[m][0] = acc[m][1] = _mm512_setzero_ps();
+        acc[m][0] = acc[m][1] = v_zero();
     for (int64_t k = 0; k < n_in; k += 2) {
-        const __m512bh w0 = (__m512bh)_mm512_loadu_si512(w + k * ATTN_PANEL);
-        const __m512bh w1 = n_panels > 1 ? (__m512bh)_mm512_loadu_si512(w + (n_in + k) * ATTN_PANEL) : w0;
+        const v_pair w0 = weights_at(w + k * ATTN_PANEL), w1 = n_panels > 1 ? weights_at(w + (n_in + k) * ATTN_PANEL) : w0;
         for (int m = 0; m < mr; m++) {
-            const __m512bh s = pair_of(x + m * ldx + k);
-            acc[m][0] = _mm512_dpbf16_ps(acc[m][0], s, w0);
+            const v_pair s = v_pair_set1(x + m * ldx + k);
+            acc[m][0] = v_pair_dot(s, w0, acc[m][0]);
             if (n_panels > 1)
-                acc[m][1] = _mm512_dpbf16_ps(acc[m][1], s, w1);
+                acc[m][1] = v_pair_dot(s, w1, acc[m][1]);
         }
     }
     for (int m = 0; m < mr; m++) {
-        _mm512_storeu_ps(y + m * ldy, acc[m][0]);
+        v_store(y + m * ldy, acc[m][0]);
         if (n_panels > 1)
-            _mm512_storeu_ps(y + m * ldy + ATTN_PANEL, acc[m][1]);
+            v_store(y + m * ldy + ATTN_PANEL, acc[m][1]);
     }
 }
 

@@ -53,6 +53,13 @@ typedef struct attn_wide_kernels {
 /* The kernels of an ISA level (ATTN_ISA_*), never NULL. */
 const attn_wide_kernels *attn_wide_kernels_at(int32_t isa);
 
+/* Whether a given lse is that of the row itself, computed in its dtype (32 units: what a forward pass may be off by), and not that
+ * of rows merged from several key sets. Where it is, and so large that its rounding shows in weights, the row's own is better. */
+static inline bool attn_lse_is_own(const attn_problem *p, double own, double given)
+{
+    return fabs(own - given) <= 32 * (p->lse_dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24) * fabs(given);
+}
+
 /* Doubles of scratch that any of them needs. */
 int64_t attn_wide_scratch(const attn_problem *p);
 

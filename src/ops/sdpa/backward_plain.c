@@ -68,7 +68,7 @@ static void own_lse_task(void *arg, int64_t task, int32_t worker)
 {
     const plain_job *job = arg;
     const attn_problem *p = &job->g->forward;
-    double lse[ATTN_WIDE_ROWS], rest[ATTN_WIDE_ROWS], unit = p->lse_dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+    double lse[ATTN_WIDE_ROWS], rest[ATTN_WIDE_ROWS];
     int64_t at[ATTN_WIDE_ROWS];
     attn_wide_rows rows;
     bool any = false;
@@ -83,8 +83,7 @@ static void own_lse_task(void *arg, int64_t task, int32_t worker)
         return;
     job->kernels->row_lse(p, &rows, lse, rest, scratch_of(job, worker));
     for (int64_t r = 0; r < rows.count; r++) {
-        double given = job->rows[at[r]].lse; /* 32 units: what a forward pass may be off by */
-        if (takes_own_lse(job, at[r]) && fabs(lse[r] + rest[r] - given) <= 32 * unit * fabs(given)) {
+        if (takes_own_lse(job, at[r]) && attn_lse_is_own(p, lse[r] + rest[r], job->rows[at[r]].lse)) {
             job->rows[at[r]].lse = lse[r];
             job->rows[at[r]].rest = rest[r];
         }

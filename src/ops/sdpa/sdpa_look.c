@@ -70,7 +70,7 @@ static void find_lse(const look_job *job, const attn_wide_rows *rows, int64_t q,
 {
     const attn_problem *p = job->p;
     int64_t first = (rows->entry.batch * p->n_heads + rows->head) * p->seq_q + q;
-    double given[ATTN_WIDE_ROWS], unit = p->lse_dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+    double given[ATTN_WIDE_ROWS];
     bool exact = p->a.lse != NULL;
     for (int64_t r = 0; r < rows->count && p->a.lse; r++) {
         given[r] = lse[r] = attn_load_element(p->a.lse, p->lse_dtype, first + r);
@@ -81,7 +81,7 @@ static void find_lse(const look_job *job, const attn_wide_rows *rows, int64_t q,
         return;
     job->kernels->row_lse(p, rows, lse, rest, scratch);
     for (int64_t r = 0; r < rows->count && p->a.lse; r++)
-        if (!(fabs(given[r]) > exact_lse(p)) || !(fabs(lse[r] + rest[r] - given[r]) <= 32 * unit * fabs(given[r]))) {
+        if (!(fabs(given[r]) > exact_lse(p)) || !attn_lse_is_own(p, lse[r] + rest[r], given[r])) {
             lse[r] = given[r];
             rest[r] = 0;
         }

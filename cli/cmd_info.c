@@ -3,6 +3,7 @@
 
 #include <getopt.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef struct info_options {
     const char *model;
@@ -91,33 +92,34 @@ static void show_info(const cli_term *term, const cli_model *m, const info_optio
     }
 }
 
-static int show_tensors(const cli_term *term, const cli_model *m)
+static int show_tensors(const cli_term *term, const attn_tensor_file *file)
 {
-    int64_t count = attn_model_tensor_count(m->model);
-    putchar('\n');
+    int64_t count = attn_tensor_file_count(file);
     cli_title(term, "%lld tensors", (long long)count);
     for (int64_t t = 0; t < count; t++) {
         attn_tensor_info info;
         char shape[96], bytes[32];
-        attn_status status = attn_model_get_tensor(m->model, t, &info);
+        attn_status status = attn_tensor_file_get(file, t, &info);
         if (status != ATTN_OK)
             return cli_model_failed("info", "tensor", status);
         shape_text(&info, shape);
         cli_bytes_text(info.n_bytes, bytes);
-        printf("  %-6s %16s  %9s  %s\n", info.dtype, shape, bytes, info.name);
+        printf("  %-6s %16s  %9s  ", info.dtype, shape, bytes);
+        cli_print_safe(info.name, strlen(info.name));
+        putchar('\n');
     }
     return CLI_OK;
 }
 
 /* ---- For programs ---------------------------------------------------------------------------- */
 
-static json_t *tensors_json(const cli_model *m)
+static json_t *tensors_json(const attn_tensor_file *file)
 {
     json_t *list = json_array();
-    for (int64_t t = 0; t < attn_model_tensor_count(m->model); t++) {
+    for (int64_t t = 0; t < attn_tensor_file_count(file); t++) {
         attn_tensor_info info;
         json_t *shape = json_array();
-        if (attn_model_get_tensor(m->model, t, &info) != ATTN_OK) {
+        if (attn_tensor_file_get(file, t, &info) != ATTN_OK) {
             json_decref(shape);
             break;
         }
@@ -130,7 +132,7 @@ static json_t *tensors_json(const cli_model *m)
     return list;
 }
 
-static json_t *info_json(const cli_model *m, const info_options *o)
+static json_t *info_json(const cli_model *m, const attn_tensor_file *file, const info_options *o)
 {
     const attn_model_info *i = &m->info;
     int64_t context = o->context ? o->context : i->context_length;
@@ -164,8 +166,8 @@ static json_t *info_json(const cli_model *m, const info_options *o)
     json_object_set_new(root, "rope_base", json_real(i->rope_base));
     for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
         json_object_set_new(root, numbers[n].name, json_integer(numbers[n].value));
-    if (o->tensors)
-        json_object_set_new(root, "tensors", tensors_json(m));
+    if (file)
+        json_object_set_new(root, "tensors", tensors_json(file));
     return root;
 }
 
@@ -205,24 +207,87 @@ static int parse(int argc, char **argv, info_options *o)
     return good ? CLI_OK : CLI_USAGE;
 }
 
+/* Is there path[0 .. n) followed by tail? */
+static bool exists(const char *path, size_t n, const char *tail)
+{
+    char name[4096 + 16];
+    const int written = snprintf(name, sizeof name, "%.*s%s", (int)n, path, tail);
+    return written > 0 && (size_t)written < sizeof name && access(name, R_OK) == 0;
+}
+
+/* Safetensors with no configuration beside them. */
+static bool is_tensors_alone(const char *path)
+{
+    const size_t n = strlen(path), end = strlen(".safetensors");
+    const char *slash = strrchr(path, '/');
+    if (exists(path, n, "/.")) /* a folder */
+        return !exists(path, n, "/config.json");
+    const bool single = n > end && strcmp(path + n - end, ".safetensors") == 0;
+    if (!single && (n < 5 || strcmp(path + n - 5, ".json") != 0))
+        return false;
+    return !(single && exists(path, n - end, ".config.json")) &&
+           !exists(path, slash ? (size_t)(slash - path) + 1 : 0, "config.json");
+}
+
+/* A file of tensors without a configuration is no model, but what it holds can be said. */
+static int tensors_alone(const char *path, const info_options *o)
+{
+    attn_tensor_file *file;
+    cli_term term = cli_term_of(stdout);
+    attn_status status = attn_tensor_file_open(path, &file);
+    if (status != ATTN_OK)
+        return cli_model_failed("info", "", status);
+    int code;
+    if (o->json) {
+        const char *key, *text;
+        json_t *metadata = json_object();
+        for (int64_t i = 0; (text = attn_tensor_file_metadata(file, i, &key)); i++)
+            json_object_set_new(metadata, key, json_string(text));
+        code = cli_print_json(json_pack("{s:o, s:o, s:o}", "path", cli_text_json(path, strlen(path)), "metadata", metadata,
+                                        "tensors", tensors_json(file)), 17);
+    } else {
+        code = show_tensors(&term, file);
+    }
+    attn_tensor_file_close(file);
+    return code;
+}
+
+static int show_model(const cli_model *m, const info_options *o)
+{
+    cli_term term = cli_term_of(stdout);
+    attn_tensor_file *file = NULL;
+    attn_status status = o->tensors ? attn_tensor_file_open(m->path, &file) : ATTN_OK;
+    int code = CLI_OK;
+    if (status != ATTN_OK)
+        return cli_model_failed("info", "", status);
+    if (o->json) {
+        code = cli_print_json(info_json(m, file, o), 17);
+    } else {
+        show_info(&term, m, o);
+        if (file)
+            putchar('\n');
+        if (file)
+            code = show_tensors(&term, file);
+    }
+    attn_tensor_file_close(file);
+    return code;
+}
+
 static int info(int argc, char **argv)
 {
     info_options o;
     cli_model m;
-    cli_term term = cli_term_of(stdout);
     int code = parse(argc, argv, &o);
+    if (code == CLI_OK)
+        code = cli_model_find("info", o.model, CLI_DEFAULT_MODEL, m.path, sizeof m.path);
     if (code != CLI_OK)
         return code;
+    if (is_tensors_alone(m.path))
+        return tensors_alone(m.path, &o);
     code = cli_model_load("info", o.model, CLI_DEFAULT_MODEL, 0, ATTN_WEIGHTS_AS_STORED, &m);
     if (code != CLI_OK)
         return code;
-    if (o.json) {
-        code = cli_print_json(info_json(&m, &o), 17);
-    } else {
-        show_info(&term, &m, &o);
-        if (o.tensors)
-            code = show_tensors(&term, &m);
-    }
+    code = show_model(&m, &o);
     cli_model_close(&m);
     return code;
 }
@@ -234,9 +299,9 @@ const cli_command cli_info = {
     "\n"
     "usage: attn info [OPTIONS] [MODEL]\n"
     "\n"
-    "MODEL is a GGUF or safetensors file, a model folder, or a name in the cache folder; without "
-    "it\n"
-    "the default model of attn run.\n"
+    "MODEL is a GGUF or safetensors file (or the index of shards), a model folder, or a name in the cache\n"
+    "folder; without it the default model of attn run. Of safetensors without a config.json the tensors\n"
+    "are listed.\n"
     "\n"
     "options:\n"
     "  --tensors        every tensor: type, shape, bytes, name\n"

@@ -70,7 +70,7 @@ typedef struct attn_model_options {
     void *progress_user;
 } attn_model_options;
 
-/** Loads a model: a GGUF file, a safetensors file, or a directory with config.json, model.safetensors (or its
+/** Loads a model: a GGUF file, a safetensors file (or the index of its shards), or a directory with config.json, model.safetensors (or its
  * sharded index) and tokenizer.json. Files are memory-mapped and may not change while the model lives.
  *
  * options may be NULL. On error *model is NULL and attn_model_error(NULL) says why, with the file and the field.
@@ -122,7 +122,7 @@ typedef struct attn_tensor_info {
     const char *dtype;     /* "F32", "Q4_1", ... */
     int32_t n_dims;
     int32_t reserved;
-    int64_t shape[4];      /* outermost first */
+    int64_t shape[4];      /* outermost first; of more than four axes the leading ones are one */
     int64_t n_bytes;       /* in the file */
 } attn_tensor_info;
 
@@ -131,6 +131,31 @@ ATTN_API int64_t attn_model_tensor_count(const attn_model *model);
 
 /** Describes tensor `index` (0 .. count - 1, the file's order). Returns OK; INVALID_ARGUMENT. */
 ATTN_API attn_status attn_model_get_tensor(const attn_model *model, int64_t index, attn_tensor_info *info);
+
+/* The tensors of a file alone, whether or not a model is known in them: a .safetensors file, the index of shards, a folder
+ * with one of them, or a GGUF file. Every byte of its header is checked first. Immutable; any number of threads. */
+typedef struct attn_tensor_file attn_tensor_file;
+
+/** Opens a file of tensors. On error *file is NULL and attn_model_error(NULL) names file, tensor and field.
+ * Returns OK; IO; FORMAT; INVALID_ARGUMENT; OUT_OF_MEMORY. */
+ATTN_API attn_status attn_tensor_file_open(const char *path, attn_tensor_file **file);
+
+/** Frees it with all names that it gave. NULL is fine. */
+ATTN_API void attn_tensor_file_close(attn_tensor_file *file);
+
+/** Number of tensors. */
+ATTN_API int64_t attn_tensor_file_count(const attn_tensor_file *file);
+
+/** Describes tensor `index` (0 .. count - 1, the file's order). Returns OK; INVALID_ARGUMENT. */
+ATTN_API attn_status attn_tensor_file_get(const attn_tensor_file *file, int64_t index, attn_tensor_info *info);
+
+/** Elements first .. first + n - 1 of tensor `index` as f32, blocks of GGUF de-quantised (first and n are then multiples of the
+ * block). 64-bit numbers are rounded once. Returns OK; INVALID_ARGUMENT; UNSUPPORTED (a type that is known by size only). */
+ATTN_API attn_status attn_tensor_file_read(const attn_tensor_file *file, int64_t index, int64_t first, int64_t n, float *out);
+
+/** Text `index` of a safetensors file's __metadata__ and its key (of the first shard), in the file's order; NULL behind the
+ * last, and for GGUF. */
+ATTN_API const char *attn_tensor_file_metadata(const attn_tensor_file *file, int64_t index, const char **key);
 
 /* What attn_model_convert wrote. */
 typedef struct attn_model_converted {

@@ -263,6 +263,32 @@ static attn_status add_shard(attn_safetensors *st, const char *index_path,
     return ATTN_OK;
 }
 
+static const char *file_of(const index_list *list, const char *tensor)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (!strcmp(list->entries[i].tensor, tensor))
+            return list->entries[i].file;
+    return "";
+}
+
+/* A tensor lies in the shard that the index names, and in no other. */
+static attn_status check_once(const attn_safetensors *st, const char *path, const index_list *list,
+                              char *error, size_t error_size)
+{
+    char shown[SHOWN];
+    for (size_t s = 0; s < st->n_shards; s++)
+        for (size_t i = 0; i < st->shards[s]->n_tensors; i++) {
+            const attn_st_tensor *tensor = st->shards[s]->in_order[i];
+            const attn_st_tensor *named = attn_safetensors_find(st, tensor->name);
+            if (named && named != tensor)
+                return attn_io_fail(error, error_size, ATTN_ERR_FORMAT,
+                                    "%s: weight_map: tensor '%s' is in '%s', but '%s' holds one too", path,
+                                    attn_io_printable(tensor->name, strlen(tensor->name), shown, sizeof shown),
+                                    file_of(list, tensor->name), st->shards[s]->file->name);
+        }
+    return ATTN_OK;
+}
+
 static attn_status open_shards(attn_safetensors *st, const char *path, index_list *list,
                                char *error, size_t error_size)
 {
@@ -285,7 +311,7 @@ static attn_status open_shards(attn_safetensors *st, const char *path, index_lis
     }
     st->n_tensors = list->count;
     attn_safetensors_sort(st);
-    return ATTN_OK;
+    return check_once(st, path, list, error, error_size);
 }
 
 static attn_status open_index(const char *path, attn_safetensors **out, char *error,

@@ -44,8 +44,8 @@ typedef struct attn_st_tensor {
 /**
  * Opens a .safetensors file, a model.safetensors.index.json with the shards beside it, or a
  * directory that holds model.safetensors or that index (the single file wins). Of shards, the
- * tensors that the index names are listed, each from the shard that the index says; shard names are
- * plain file names. On success *out is owned by the caller: attn_safetensors_close.
+ * tensors that the index names are listed, each from the shard that the index says, and may be in no
+ * other; shard names are plain file names. On success *out is owned by the caller: attn_safetensors_close.
  */
 attn_status attn_safetensors_open(const char *path, attn_safetensors **out, char *error,
                                   size_t error_size);

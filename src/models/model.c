@@ -267,17 +267,10 @@ int64_t attn_model_tensor_count(const attn_model *model)
 
 attn_status attn_model_get_tensor(const attn_model *model, int64_t index, attn_tensor_info *info)
 {
-    attn_source_tensor t;
     ATTN_MODEL_REQUIRE(model && info, "model or info is NULL");
     ATTN_MODEL_REQUIRE(index >= 0 && index < attn_source_count(&model->source), "index is %lld of %lld tensors",
                        (long long)index, (long long)attn_source_count(&model->source));
-    attn_source_at(&model->source, index, &t);
-    memset(info, 0, sizeof *info);
-    info->name = t.name;
-    info->dtype = t.dtype;
-    info->n_dims = t.n_dims;
-    memcpy(info->shape, t.shape, sizeof info->shape);
-    info->n_bytes = (int64_t)t.bytes;
+    attn_source_tensor_info(&model->source, index, info);
     return ATTN_OK;
 }
 

@@ -49,7 +49,7 @@ static attn_status read_config(const char *path, json_t **config, char *error, s
     return attn_io_fail(error, error_size, ATTN_ERR_FORMAT, "%s: %s", path, reason);
 }
 
-static attn_status open_directory(const char *path, attn_model_source *source, char *error, size_t error_size)
+static attn_status config_of_directory(const char *path, attn_model_source *source, char *error, size_t error_size)
 {
     source->folder = join(path, strlen(path), "");
     char *config = join(path, strlen(path), "/config.json");
@@ -57,39 +57,55 @@ static attn_status open_directory(const char *path, attn_model_source *source, c
     if (config && source->folder)
         status = read_config(config, &source->config, error, error_size);
     free(config);
-    return status == ATTN_OK ? attn_safetensors_open(path, &source->st, error, error_size) : status;
+    return status;
 }
 
-/* config.json beside x.safetensors, or x.config.json where that is there. */
-static attn_status open_safetensors(const char *path, attn_model_source *source, char *error, size_t error_size)
+/* config.json beside x.safetensors (or an index of shards), or x.config.json where that is there. */
+static attn_status config_of_file(const char *path, attn_model_source *source, char *error, size_t error_size)
 {
     const char *slash = strrchr(path, '/');
     const size_t folder = slash ? (size_t)(slash - path) : 0;
     source->folder = slash ? join(path, folder, "") : join(".", 1, "");
-    char *own = join(path, strlen(path) - strlen(".safetensors"), ".config.json");
+    const size_t stem = strlen(path) - (ends_with(path, ".safetensors") ? strlen(".safetensors") : 0);
+    char *own = join(path, stem, ".config.json");
     char *shared = slash ? join(path, folder, "/config.json") : join("", 0, "config.json");
     attn_status status = ATTN_ERR_OUT_OF_MEMORY;
     if (own && shared && source->folder)
         status = read_config(is_file(own) ? own : shared, &source->config, error, error_size);
     free(own);
     free(shared);
-    return status == ATTN_OK ? attn_safetensors_open(path, &source->st, error, error_size) : status;
+    return status;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+attn_status attn_source_open_tensors(const char *path, attn_model_source *source, char *error, size_t error_size)
+{
+    attn_status status;
+    memset(source, 0, sizeof *source);
+    source->path = join(path, strlen(path), "");
+    if (!source->path)
+        status = attn_io_no_memory(error, error_size, path);
+    else if (is_directory(path) || ends_with(path, ".safetensors") || ends_with(path, ".json"))
+        status = attn_safetensors_open(path, &source->st, error, error_size);
+    else
+        status = attn_gguf_open(path, &source->gguf, error, error_size);
+    if (status != ATTN_OK)
+        attn_source_close(source);
+    return status;
 }
 
 attn_status attn_source_open(const char *path, attn_model_source *source, char *error, size_t error_size)
 {
-    struct stat s;
-    memset(source, 0, sizeof *source);
-    source->path = join(path, strlen(path), "");
-    attn_status status;
-    if (!source->path)
-        status = attn_io_no_memory(error, error_size, path);
-    else if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
-        status = open_directory(path, source, error, error_size);
-    else if (ends_with(path, ".safetensors"))
-        status = open_safetensors(path, source, error, error_size);
-    else
-        status = attn_gguf_open(path, &source->gguf, error, error_size);
+    attn_status status = attn_source_open_tensors(path, source, error, error_size);
+    if (status != ATTN_OK || source->gguf)
+        return status;
+    status = is_directory(path) ? config_of_directory(path, source, error, error_size)
+                                : config_of_file(path, source, error, error_size);
     if (status != ATTN_OK)
         attn_source_close(source);
     return status;

@@ -27,6 +27,8 @@ typedef struct attn_source_tensor {
 
 /* Opens a GGUF file, a .safetensors file with config.json (or NAME.config.json) beside it, or a directory. */
 attn_status attn_source_open(const char *path, attn_model_source *source, char *error, size_t error_size);
+/* The same for tensors alone: configurations are not looked for. path may also name the index of shards. */
+attn_status attn_source_open_tensors(const char *path, attn_model_source *source, char *error, size_t error_size);
 void attn_source_close(attn_model_source *source);
 
 int64_t attn_source_count(const attn_model_source *source);

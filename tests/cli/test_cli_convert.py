@@ -51,6 +51,17 @@ def test_types_and_counts(attn, parent):
                     assert after[key] == before[key], key
 
 
+def test_tensors_without_a_configuration(attn):
+    """Safetensors alone are listed; a bad file is refused with its field, whatever lies beside it."""
+    cases = os.path.join(TINY, "..", "cases", "safetensors")
+    listed = json.loads(attn("info", "--json", os.path.join(cases, "sf-ok-08.safetensors"))[0])
+    assert {t["dtype"] for t in listed["tensors"]} == {"F16", "BF16", "I64", "BOOL"}
+    assert "1 tensors" in attn("info", os.path.join(cases, "sf-ok-02.safetensors"))[0]
+    for command in (["info"], ["generate", "-n1", "x", "--model"], ["embed", "--model"]):
+        said = attn(*command, os.path.join(cases, "sf-bad-16.safetensors"), stdin="x\n", code=1)[1]
+        assert "tensor 't': data_offsets" in said, said
+
+
 def test_real_encoder_keeps_its_bits(attn):
     models.need(models.ENCODER)
     with tempfile.TemporaryDirectory() as parent:

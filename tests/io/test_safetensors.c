@@ -259,19 +259,23 @@ static void save(folder *f, const char *name, const char *text)
     assert_int_equal(attn_atomic_file_save(inside(f, name), text, strlen(text), NULL, 0), ATTN_OK);
 }
 
-/* A file with one f32 tensor of two elements, both `value`. */
-static void save_shard(folder *f, const char *file, const char *tensor, float value)
+/* A file with one f32 tensor of two elements, both `value`, and such another where also is not NULL. */
+static void save_shard(folder *f, const char *file, const char *tensor, float value, const char *also)
 {
     attn_st_writer *w;
-    size_t index;
+    size_t index, second = 0;
     int64_t shape[1] = {2};
     float numbers[2] = {value, value};
     assert_int_equal(attn_st_writer_create(&w, NULL, 0), ATTN_OK);
     assert_int_equal(attn_st_writer_metadata(w, "file", file, NULL, 0), ATTN_OK);
     assert_int_equal(attn_st_writer_add(w, tensor, ATTN_ST_F32, 1, shape, &index, NULL, 0),
                      ATTN_OK);
+    if (also)
+        assert_int_equal(attn_st_writer_add(w, also, ATTN_ST_F32, 1, shape, &second, NULL, 0), ATTN_OK);
     assert_int_equal(attn_st_writer_begin(w, inside(f, file), NULL, 0), ATTN_OK);
     assert_int_equal(attn_st_writer_put_f32(w, index, numbers, 2, NULL, 0), ATTN_OK);
+    if (also)
+        assert_int_equal(attn_st_writer_put_f32(w, second, numbers, 2, NULL, 0), ATTN_OK);
     assert_int_equal(attn_st_writer_finish(w, NULL, 0), ATTN_OK);
     attn_st_writer_destroy(w);
 }
@@ -282,8 +286,8 @@ static void test_shards(void **state)
     attn_safetensors *st;
     char error[512] = "";
     float out[2];
-    save_shard(f, "one.safetensors", "a", 1);
-    save_shard(f, "two.safetensors", "b", 2);
+    save_shard(f, "one.safetensors", "a", 1, NULL);
+    save_shard(f, "two.safetensors", "b", 2, NULL);
     save(f, "model.safetensors.index.json",
          "{\"metadata\":{\"total_size\":16},\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one."
          "safetensors\"}}");
@@ -298,7 +302,7 @@ static void test_shards(void **state)
     assert_string_equal(attn_safetensors_metadata(st, "file"), "one.safetensors");
     attn_safetensors_close(st);
     /* a single model.safetensors wins */
-    save_shard(f, "model.safetensors", "whole", 3);
+    save_shard(f, "model.safetensors", "whole", 3, NULL);
     assert_int_equal(attn_safetensors_open(f->path, &st, error, sizeof error), ATTN_OK);
     assert_non_null(attn_safetensors_find(st, "whole"));
     attn_safetensors_close(st);
@@ -319,7 +323,7 @@ static void expect_bad_index(folder *f, const char *name, const char *text, attn
 static void test_bad_index(void **state)
 {
     folder *f = *state;
-    save_shard(f, "one.safetensors", "a", 1);
+    save_shard(f, "one.safetensors", "a", 1, NULL);
     expect_bad_index(f, "0.json", "{", ATTN_ERR_FORMAT, "JSON");
     expect_bad_index(f, "1.json", "{}", ATTN_ERR_FORMAT, "weight_map");
     expect_bad_index(f, "2.json", "{\"weight_map\":[]}", ATTN_ERR_FORMAT, "weight_map");
@@ -336,6 +340,9 @@ static void test_bad_index(void **state)
     expect_bad_index(f, "9.json",
                      "{\"weight_map\":{\"a\":\"one.safetensors\",\"a\":\"one.safetensors\"}}",
                      ATTN_ERR_FORMAT, "duplicate");
+    save_shard(f, "two.safetensors", "b", 2, "a");
+    expect_bad_index(f, "10.json", "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}",
+                     ATTN_ERR_FORMAT, "tensor 'a' is in 'one.safetensors', but '");
     attn_safetensors *st;
     char error[512];
     unlink(f->names[0]);

@@ -350,6 +350,38 @@ static int cancel(void *user, int64_t done, int64_t total)
     return ++*calls == 3;
 }
 
+/* A file's tensors without its configuration: the numbers that the model computes with. */
+static void test_tensor_file(void **state)
+{
+    (void)state;
+    attn_model *model = tiny_llama();
+    attn_tensor_file *file;
+    attn_tensor_info info;
+    float ours[64], theirs[64];
+    int64_t at = 0;
+    const char *key = "x";
+    assert_int_equal(attn_tensor_file_open(ATTN_SOURCE_DIR "/tests/data/models/tiny-llama.safetensors", &file), ATTN_OK);
+    const int64_t count = attn_tensor_file_count(file);
+    assert_int_equal(count, attn_model_tensor_count(model));
+    while (attn_tensor_file_get(file, at, &info) == ATTN_OK && strcmp(info.name, "model.embed_tokens.weight"))
+        at++;
+    assert_true(at < count && info.n_dims == 2 && info.shape[1] <= 64);
+    const int64_t columns = info.shape[1], rows = info.shape[0];
+    assert_int_equal(attn_tensor_file_read(file, at, 3 * columns, columns, ours), ATTN_OK);
+    assert_int_equal(attn_model_weight_rows(model, ATTN_WEIGHT_EMBEDDING, 0, 3, 1, theirs), ATTN_OK);
+    assert_memory_equal(ours, theirs, (size_t)columns * sizeof *ours);
+    expect_error(attn_tensor_file_read(file, at, rows * columns, 1, ours), ATTN_ERR_INVALID_ARGUMENT, "elements");
+    expect_error(attn_tensor_file_read(file, -1, 0, 1, ours), ATTN_ERR_INVALID_ARGUMENT, "index is -1");
+    expect_error(attn_tensor_file_get(file, count, &info), ATTN_ERR_INVALID_ARGUMENT, "index");
+    assert_null(attn_tensor_file_metadata(file, 1000, &key));
+    assert_null(key);
+    attn_tensor_file_close(file);
+    attn_model_destroy(model);
+    expect_error(attn_tensor_file_open("/nowhere.safetensors", &file), ATTN_ERR_IO, "/nowhere");
+    assert_null(file);
+    attn_tensor_file_close(NULL);
+}
+
 static void test_load_options(void **state)
 {
     (void)state;
@@ -424,6 +456,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_padding),    cmocka_unit_test(test_truncate),  cmocka_unit_test(test_edits),
         cmocka_unit_test(test_hook_stops), cmocka_unit_test(test_bad_calls), cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_load_options)};
+        cmocka_unit_test(test_load_options), cmocka_unit_test(test_tensor_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

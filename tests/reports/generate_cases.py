@@ -1,13 +1,21 @@
-"""Runs one generation case: distribution (final probabilities), seed (the same draws whatever runs beside them)."""
+"""Runs one generation case: distribution (final probabilities), seed (the same draws whatever runs beside them), generate_limit
+(the end of the context)."""
 import ctypes
+import os
 import threading
 from ctypes import byref, c_double, c_float, c_int32
 
+from attn import library
+from attn import model as models
+from attn import model_library
 from case_tensors import number
 from model_binding import Sampling, function
 from op_cases import Failed, Skipped
 
 TOP_P_GIVEN, PENALTY_GIVEN = 1, 2
+IGNORE_EOS = 1
+STOPS = ["length", "eos", "context", "callback", "text"]
+TINY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "models", "tiny-llama.safetensors")
 PARAMS = {"temp", "k", "p", "min_p", "pen", "hist"}
 
 
@@ -82,7 +90,32 @@ def seed(case):
         raise Failed("on several threads %s, alone %s" % (found, alone))
 
 
-OPS = {"distribution": distribution, "seed": seed}
+def generate_limit(case):
+    """A cache of n_ctx tokens: generation ends where it is full, and a prompt that does not fit is refused."""
+    start, limit = case["prompt_len"], case["max_new"]
+    model = models.Model.load(TINY, tokenizer=False)
+    with models._Session(model, capacity=case["n_ctx"]) as session:
+        args, api = library.args_init(model_library.GenerateArgs), model_library.load()
+        prompt, tokens = (c_int32 * max(start, 1))(*[5] * start), (c_int32 * (limit + 1))(*[-7] * (limit + 1))
+        length, made, reason = ctypes.c_int64(start), ctypes.c_int64(), c_int32()
+        args.prompts, args.prompt_lengths, args.max_new = ctypes.addressof(prompt), ctypes.addressof(length), limit
+        args.tokens, args.token_stride, args.flags = ctypes.addressof(tokens), limit, IGNORE_EOS
+        args.n_generated, args.stop_reasons = ctypes.addressof(made), ctypes.addressof(reason)
+        status = api.attn_generate(session, byref(args))
+        expect = case["expect"]
+        if "error" in expect:
+            if not status or not api.attn_model_error(None):
+                raise Failed("status %d without a text; expected %s" % (status, expect["error"]))
+            return
+        if status:
+            raise Failed("status %d: %s" % (status, api.attn_model_error(None).decode()))
+        if (made.value, STOPS[reason.value]) != (expect["new_tokens"], expect["stop"]):
+            raise Failed("%d tokens, stop %s, expected %s" % (made.value, STOPS[reason.value], expect))
+        if any(t != -7 for t in tokens[made.value:]):
+            raise Failed("a write behind the %d new tokens" % made.value)
+
+
+OPS = {"distribution": distribution, "seed": seed, "generate_limit": generate_limit}
 
 
 def run(case):

@@ -29,6 +29,11 @@ class Sampling(ctypes.Structure):
                 ("reserved", c_uint32)]
 
 
+class TensorInfo(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("dtype", c_char_p), ("n_dims", c_int32), ("reserved", c_int32), ("shape", c_int64 * 4),
+                ("n_bytes", c_int64)]
+
+
 TEXT = POINTER(ctypes.c_char)  # bytes that need not end in a zero byte
 SIGNATURES = {
     "attn_tokenizer_error": (c_char_p, []),
@@ -48,6 +53,12 @@ SIGNATURES = {
     "attn_decode_stream_push": (c_int, [c_void_p, c_int32, POINTER(TEXT), POINTER(c_size_t)]),
     "attn_decode_stream_finish": (c_int, [c_void_p, POINTER(TEXT), POINTER(c_size_t)]),
     "attn_model_error": (c_char_p, [c_void_p]),
+    "attn_tensor_file_open": (c_int, [c_char_p, POINTER(c_void_p)]),
+    "attn_tensor_file_close": (None, [c_void_p]),
+    "attn_tensor_file_count": (c_int64, [c_void_p]),
+    "attn_tensor_file_get": (c_int, [c_void_p, c_int64, POINTER(TensorInfo)]),
+    "attn_tensor_file_read": (c_int, [c_void_p, c_int64, c_int64, c_int64, POINTER(c_float)]),
+    "attn_tensor_file_metadata": (c_char_p, [c_void_p, c_int64, POINTER(c_char_p)]),
     "attn_sampling_distribution": (c_int, [POINTER(Sampling), POINTER(c_float), c_int64, POINTER(c_int32), c_int64,
                                            POINTER(c_double)]),
     "attn_sampling_draw": (c_int, [POINTER(Sampling), POINTER(c_float), c_int64, POINTER(c_int32), c_int64, c_uint64,

@@ -1,10 +1,10 @@
-/* chat.c - the chat forms of common model families, told apart by the special tokens that a model
- * has. */
+/* chat.c - conversations by the model's own template; of a model without one in the forms of common families, told apart by
+ * the special tokens that a model has. */
 #include "chat.h"
 
 #include <stdlib.h>
 
-/* How a family writes a conversation. The tokenizer adds the beginning token, where a model wants
+/* How a family writes a conversation where its files say nothing. The tokenizer adds the beginning token, where a model wants
  * one. */
 typedef struct chat_form {
     const char *marker; /* a special token that only this form has */
@@ -27,16 +27,6 @@ static const chat_form forms[] = {
     {"[INST]", "", "\n\n", "[INST] ", " [/INST]"},
 };
 
-/* System messages that a model's own template writes when none is given. */
-static const struct {
-    const char *name; /* part of the model's name, in lower case */
-    const char *text;
-} default_systems[] = {
-    {"smollm2", "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
-    {"qwen2.5", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
-    {"qwen2 ", "You are a helpful assistant."},
-};
-
 /* Does the model have `text` as one token of its own? */
 static bool has_token(const cli_model *m, const char *text)
 {
@@ -47,29 +37,14 @@ static bool has_token(const cli_model *m, const char *text)
     return status == ATTN_OK && n == 1;
 }
 
-static const char *default_system(const cli_model *m)
-{
-    char name[256];
-    size_t n = 0;
-    for (; m->info.name[n] && n + 1 < sizeof name; n++) {
-        char c = m->info.name[n];
-        name[n] = (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-    }
-    name[n] = '\0';
-    for (size_t i = 0; i < sizeof default_systems / sizeof *default_systems; i++)
-        if (strstr(name, default_systems[i].name))
-            return default_systems[i].text;
-    return NULL;
-}
-
 static char *add(char *at, const char *text, size_t bytes)
 {
     memcpy(at, text, bytes);
     return at + bytes;
 }
 
-char *chat_prompt(const char *command, const cli_model *m, const char *system, const char *message,
-                  size_t bytes, size_t *out_bytes)
+static char *by_special_tokens(const char *command, const cli_model *m, const char *system, const char *message,
+                               size_t bytes, size_t *out_bytes)
 {
     const chat_form *form = NULL;
     const char *parts[8];
@@ -80,11 +55,10 @@ char *chat_prompt(const char *command, const cli_model *m, const char *system, c
         if (has_token(m, forms[i].marker))
             form = &forms[i];
     if (!form) {
-        cli_error(command, "%s has no chat tokens that are known here", m->info.name);
+        cli_error(command, "%s has neither a chat template nor chat tokens that are known here", m->info.name);
         cli_hint("write the conversation in the model's own form, without --chat");
         return NULL;
     }
-    system = system ? system : default_system(m);
     if (system && *form->system_before) {
         parts[n++] = form->system_before;
         parts[n++] = system;
@@ -109,5 +83,26 @@ char *chat_prompt(const char *command, const cli_model *m, const char *system, c
     at = add(at, form->user_after, strlen(form->user_after));
     *at = '\0';
     *out_bytes = (size_t)(at - text);
+    return text;
+}
+
+char *chat_prompt(const char *command, const cli_model *m, const char *system, const char *message,
+                  size_t bytes, size_t *out_bytes, uint32_t *flags)
+{
+    const attn_chat_message messages[] = {{"system", system, system ? strlen(system) : 0}, {"user", message, bytes}};
+    const int64_t n = system ? 2 : 1;
+    const uint32_t how = *flags & ATTN_TEXT_REPLACE_INVALID ? ATTN_CHAT_REPLACE_INVALID : 0;
+    attn_status status = attn_model_chat(m->model, messages + 2 - n, n, how, NULL, 0, out_bytes);
+    if (status == ATTN_ERR_UNSUPPORTED && strstr(attn_model_error(NULL), "has no chat template"))
+        return by_special_tokens(command, m, system, message, bytes, out_bytes);
+    char *text = status == ATTN_OK ? malloc(*out_bytes + 1) : NULL;
+    if (text)
+        status = attn_model_chat(m->model, messages + 2 - n, n, how, text, *out_bytes, out_bytes);
+    if (!text || status != ATTN_OK) {
+        free(text);
+        cli_model_failed(command, "--chat", status == ATTN_OK ? ATTN_ERR_OUT_OF_MEMORY : status);
+        return NULL;
+    }
+    *flags |= ATTN_TEXT_NO_SPECIAL;
     return text;
 }

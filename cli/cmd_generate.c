@@ -108,7 +108,7 @@ static bool tokenize_entry(generate_state *s, generate_entry *e)
     bool good;
     if (s->options->chat) {
         wrapped =
-            chat_prompt("generate", &s->m, s->options->system, e->prompt, e->prompt_bytes, &bytes);
+            chat_prompt("generate", &s->m, s->options->system, e->prompt, e->prompt_bytes, &bytes, &flags);
         if (!wrapped)
             return false;
         text = wrapped;

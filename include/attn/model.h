@@ -218,6 +218,28 @@ ATTN_API attn_status attn_model_detokenize(const attn_model *model, const int32_
 /** The vocabulary's own spelling of a token ("Ġbridge", "##ing"); NULL for an id outside it or no tokenizer. */
 ATTN_API const char *attn_model_token(const attn_model *model, int32_t id);
 
+/* A message of a conversation, UTF-8. */
+typedef struct attn_chat_message {
+    const char *role;    /* "system", "user", "assistant": what the template knows; terminated */
+    const char *content; /* n_bytes, not terminated */
+    size_t n_bytes;
+} attn_chat_message;
+
+enum { /* flags of attn_model_chat */
+    ATTN_CHAT_NO_PROMPT = 1,      /* end behind the last message, not where the answer begins */
+    ATTN_CHAT_REPLACE_INVALID = 2 /* invalid UTF-8 becomes U+FFFD instead of an error */
+};
+
+/** A conversation as one text, in the form of the model's own chat template (chat_template.jinja, tokenizer_config.json, or a GGUF
+ * file's tokenizer.chat_template). Tokenize it with ATTN_TEXT_NO_SPECIAL: the template writes the beginning token itself.
+ *
+ * text[capacity] receives at most capacity bytes, not terminated; *n_bytes is how many there are. Returns OK; INVALID_ARGUMENT
+ * (a NULL, or the template refuses the conversation: roles that do not alternate, no system message, ...); FORMAT (invalid UTF-8
+ * in a message, a template that breaks its syntax); UNSUPPORTED (no chat template, or one that does what is not served, by
+ * name); OUT_OF_MEMORY. */
+ATTN_API attn_status attn_model_chat(const attn_model *model, const attn_chat_message *messages, int64_t n_messages,
+                                     uint32_t flags, char *text, size_t capacity, size_t *n_bytes);
+
 /** Special ids: the end-of-text token of generation, the beginning token, padding, unknown, [CLS], [SEP], [MASK];
  * -1 where the model has none. */
 enum { /* attn_model_special */

@@ -34,7 +34,7 @@ static bool depth_is_bounded(const char *bytes, size_t size, size_t *at)
     return true;
 }
 
-json_t *attn_json_parse(const char *bytes, size_t size, char *error, size_t error_size)
+static json_t *parse(const char *bytes, size_t size, size_t flags, char *error, size_t error_size)
 {
     size_t at = 0;
     if (!depth_is_bounded(bytes, size, &at)) {
@@ -43,7 +43,7 @@ json_t *attn_json_parse(const char *bytes, size_t size, char *error, size_t erro
         return NULL;
     }
     json_error_t reason;
-    json_t *root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &reason);
+    json_t *root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES | flags, &reason);
     if (!root) {
         char shown[JSON_ERROR_TEXT_LENGTH];
         attn_io_printable(reason.text, strlen(reason.text), shown, sizeof shown);
@@ -51,6 +51,17 @@ json_t *attn_json_parse(const char *bytes, size_t size, char *error, size_t erro
                      reason.column, shown);
     }
     return root;
+}
+
+json_t *attn_json_parse(const char *bytes, size_t size, char *error, size_t error_size)
+{
+    return parse(bytes, size, 0, error, error_size);
+}
+
+json_t *attn_json_parse_wide(const char *bytes, size_t size, char *error, size_t error_size)
+{
+    json_t *root = parse(bytes, size, 0, NULL, 0);
+    return root ? root : parse(bytes, size, JSON_DECODE_INT_AS_REAL, error, error_size);
 }
 
 typedef struct text_buffer {

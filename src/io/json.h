@@ -20,6 +20,10 @@
  */
 json_t *attn_json_parse(const char *bytes, size_t size, char *error, size_t error_size);
 
+/** The same for files in which an integer may be beyond 64 bits (Hugging Face's tokenizer_config.json writes 1e30 in digits): where
+ * one is, all integers are read as real numbers. */
+json_t *attn_json_parse_wide(const char *bytes, size_t size, char *error, size_t error_size);
+
 /**
  * The text of a value (free it), with a 0 behind its *size bytes; flags are those of json_dumps.
  * NULL: out of memory. (The json_dumps of jansson 2.14 can return a text that is cut short when

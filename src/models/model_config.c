@@ -375,20 +375,30 @@ void attn_config_refuse(attn_config *c, const char *name)
         attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "%s true is not served", name);
 }
 
+/* An id, or a list of them, that is not there yet. */
+static void add_stop_ids(attn_description *d, const json_t *eos)
+{
+    for (size_t i = 0; i < json_array_size(eos); i++)
+        if (!json_is_array(json_array_get(eos, i)))
+            add_stop_ids(d, json_array_get(eos, i));
+    const json_int_t id = json_is_integer(eos) ? json_integer_value(eos) : -1;
+    for (int32_t i = 0; i < d->n_stop_ids; i++)
+        if (d->stop_ids[i] == id)
+            return;
+    if (id >= 0 && id <= INT32_MAX && d->n_stop_ids < ATTN_MAX_STOP_IDS)
+        d->stop_ids[d->n_stop_ids++] = (int32_t)id;
+}
+
 void attn_config_ids(attn_config *c, attn_description *d)
 {
     char name[NAME_BYTES];
     d->bos_id = (int32_t)attn_config_int(c, "bos_token_id", -1, INT32_MAX, -1);
     d->pad_id = (int32_t)attn_config_int(c, "pad_token_id", -1, INT32_MAX, -1);
     d->decoder_start_id = (int32_t)attn_config_int(c, "decoder_start_token_id", -1, INT32_MAX, -1);
-    const json_t *eos = find_json(c, "eos_token_id", name);
-    if (json_is_array(eos)) {
-        for (size_t i = 0; i < json_array_size(eos) && d->n_stop_ids < ATTN_MAX_STOP_IDS; i++)
-            if (json_is_integer(json_array_get(eos, i)))
-                d->stop_ids[d->n_stop_ids++] = (int32_t)json_integer_value(json_array_get(eos, i));
-    } else if (eos && json_integer_value(eos) >= 0) {
-        d->stop_ids[d->n_stop_ids++] = (int32_t)json_integer_value(eos);
-    }
+    add_stop_ids(d, find_json(c, "eos_token_id", name));
+    json_t *generation = attn_source_side_file(c->source, "generation_config.json"); /* chat models end their turns by these */
+    add_stop_ids(d, json_object_get(generation, "eos_token_id"));
+    json_decref(generation);
     if (!c->json) { /* GGUF keeps them with the tokenizer */
         attn_config tokenizer = *c;
         tokenizer.gguf_prefix = "tokenizer.ggml";

@@ -196,14 +196,26 @@ attn_status attn_source_read(const attn_source_tensor *tensor, int64_t first, in
     return ATTN_OK;
 }
 
+json_t *attn_source_side_file(const attn_model_source *source, const char *name)
+{
+    json_t *file = NULL;
+    if (!source->folder || !source->path || !is_directory(source->path))
+        return NULL;
+    char *folder = join(source->folder, strlen(source->folder), "/");
+    char *path = folder ? join(folder, strlen(folder), name) : NULL;
+    attn_mapped_file *bytes = NULL;
+    if (path && is_file(path) && attn_mapped_file_open(path, &bytes, NULL, 0) == ATTN_OK)
+        file = attn_json_parse_wide((const char *)bytes->data, bytes->size, NULL, 0);
+    attn_mapped_file_close(bytes);
+    free(folder);
+    free(path);
+    return file;
+}
+
 bool attn_source_pools_first(const attn_model_source *source)
 {
-    bool first = false;
-    json_t *config = NULL;
-    char *path = source->folder ? join(source->folder, strlen(source->folder), "/1_Pooling/config.json") : NULL;
-    if (path && is_file(path) && read_config(path, &config, NULL, 0) == ATTN_OK)
-        first = json_is_true(json_object_get(config, "pooling_mode_cls_token"));
+    json_t *config = attn_source_side_file(source, "1_Pooling/config.json");
+    const bool first = json_is_true(json_object_get(config, "pooling_mode_cls_token"));
     json_decref(config);
-    free(path);
     return first;
 }

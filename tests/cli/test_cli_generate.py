@@ -50,6 +50,10 @@ def test_streams_text_only(attn):
 def test_chat(attn):
     answer = generate(attn, "--chat", "-n", "12", "What is the capital of France? Answer in one word.")[0]
     assert "Paris" in answer["generated_text"]
+    said = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"  # the model's template puts it in front
+    text = "<|im_start|>system\n%s<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert generate(attn, "--chat", "-n", "1", "Hi")[0]["ids"] == generate(attn, "-n", "1", text % said)[0]["ids"]
+    assert "invalid UTF-8 at byte 1" in attn("generate", "--chat", "-n", "1", "a\udcff", code=1)[1]
     other = generate(attn, "--system", "You answer in French.", "-n", "1", "What is the capital of France?")[0]
     assert len(other["ids"]) < len(answer["ids"]) + 10 and other["ids"] != answer["ids"]
 

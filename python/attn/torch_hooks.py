@@ -85,11 +85,13 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         size = query.numel() * key.size(-2)
     except (AttributeError, IndexError, RuntimeError):  # no tensor, or a nested one
         size = -1
-    if size < SMALLEST_CALL:
+    # PyTorch's own kernel gives NaN for causal rows with a scale of 0 or below: such calls stay here, however small.
+    small = scale is None or scale > 0 or not is_causal
+    if small and size < SMALLEST_CALL:
         return _pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     wanted = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad
                                           or (attn_mask is not None and attn_mask.requires_grad))
-    if wanted and size < SMALLEST_CALL_WITH_GRADIENTS:
+    if small and wanted and size < SMALLEST_CALL_WITH_GRADIENTS:
         return _pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     signature = None
     if not wanted and attn_mask is None and dropout_p == 0.0 and not torch.is_autocast_enabled("cpu") \
@@ -129,6 +131,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 # ---- Below PyTorch: the two ATen operators of its CPU flash attention -------------------------------
 _FLASH = "aten::_scaled_dot_product_flash_attention_for_cpu"
 _dispatcher: Any = None
+_kernels: Tuple[Any, Any] = (None, None)  # PyTorch's own, forward and backward, where it lets them be kept (2.9)
 
 
 def _aten_rules(dropout_p: float, is_causal: bool, scale: Optional[float]) -> torch_ops.Rules:
@@ -137,16 +140,29 @@ def _aten_rules(dropout_p: float, is_causal: bool, scale: Optional[float]) -> to
     return torch_ops.Rules(causal=is_causal, offset=0 if is_causal else None, scale=scale)
 
 
-def _aten_forward(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
+def _aten_small(kernel: Any, query: Tensor, key: Tensor, is_causal: bool, scale: Optional[float], least: int) -> bool:
+    """Whether a call goes back to PyTorch's kernel, by the limits of scaled_dot_product_attention() above."""
+    return kernel is not None and (scale is None or scale > 0 or not is_causal) and query.numel() * key.size(-2) < least
+
+
+def _aten_forward(keys: Any, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
                   attn_mask: Optional[Tensor] = None, scale: Optional[float] = None) -> Tuple[Tensor, Tensor]:
+    if _aten_small(_kernels[0], query, key, is_causal, scale, SMALLEST_CALL):
+        found: Tuple[Tensor, Tensor] = _kernels[0].call_boxed(keys, query, key, value, dropout_p, is_causal,
+                                                              attn_mask=attn_mask, scale=scale)
+        return found
     out, lse = torch_ops.forward(query, key, value, torch_ops.usable_bias(attn_mask, query), None,
                                  _aten_rules(dropout_p, is_causal, scale), False)
     return out, lse
 
 
-def _aten_backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, dropout_p: float,
-                   is_causal: bool, *, attn_mask: Optional[Tensor] = None,
+def _aten_backward(keys: Any, d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor,
+                   dropout_p: float, is_causal: bool, *, attn_mask: Optional[Tensor] = None,
                    scale: Optional[float] = None) -> Tuple[Tensor, Tensor, Tensor]:
+    if _aten_small(_kernels[1], query, key, is_causal, scale, SMALLEST_CALL_WITH_GRADIENTS):
+        given: Tuple[Tensor, Tensor, Tensor] = _kernels[1].call_boxed(keys, d_out, query, key, value, out, lse, dropout_p,
+                                                                      is_causal, attn_mask=attn_mask, scale=scale)
+        return given
     bias, rules = torch_ops.usable_bias(attn_mask, query), _aten_rules(dropout_p, is_causal, scale)
     if out.dtype in (torch.float16, torch.bfloat16):  # see torch_ops.exact_out; here it must be computed again
         out, lse = torch_ops.forward(query, key, value, bias, None, rules, True)
@@ -160,13 +176,15 @@ def install(dispatcher: bool = False) -> None:
     dispatcher: also replace aten::_scaled_dot_product_flash_attention_for_cpu and its backward, which catches callers that
     hold the original function (nn.MultiheadAttention, compiled code). Installing twice is fine.
     """
-    global _dispatcher
+    global _dispatcher, _kernels
     default_context()  # fails here, with the reason, rather than inside a model
     functional.scaled_dot_product_attention = scaled_dot_product_attention
     if dispatcher and _dispatcher is None:
+        if hasattr(torch.library, "get_kernel"):
+            _kernels = torch.library.get_kernel(_FLASH, "CPU"), torch.library.get_kernel(_FLASH + "_backward", "CPU")
         _dispatcher = torch.library.Library("aten", "IMPL")
-        _dispatcher.impl("_scaled_dot_product_flash_attention_for_cpu", _aten_forward, "CPU", allow_override=True)
-        _dispatcher.impl("_scaled_dot_product_flash_attention_for_cpu_backward", _aten_backward, "CPU", allow_override=True)
+        for name, function in ((_FLASH, _aten_forward), (_FLASH + "_backward", _aten_backward)):
+            _dispatcher.impl(name.split("::")[1], function, "CPU", with_keyset=True, allow_override=True)
 
 
 def uninstall() -> None:

@@ -4,6 +4,7 @@ import inspect
 import os
 import shutil
 import unittest
+from unittest import mock
 
 import attn
 
@@ -38,6 +39,11 @@ class Torch(unittest.TestCase):
 
     def tearDown(self):
         attn.uninstall()
+        for name, size in self.smallest.items():
+            setattr(torch_hooks, name, size)
+
+    def limits_as_they_are(self):
+        """Small calls go to PyTorch, as for users."""
         for name, size in self.smallest.items():
             setattr(torch_hooks, name, size)
 
@@ -277,6 +283,33 @@ class Torch(unittest.TestCase):
             got = layer(x)
         self.assertTrue(torch.allclose(got, want, atol=1e-5))
         self.assertIs(functional.scaled_dot_product_attention, torch_hooks._original)
+
+    def test_causal_with_a_scale_of_zero_or_below(self):
+        """PyTorch's kernel gives NaN there; ours does not, of whatever size and by whichever way the call comes."""
+        self.limits_as_they_are()
+        for n, scale in ((5, 0.0), (5, -0.5), (600, -0.5)):
+            q, k, v = problem(seq_q=n, seq_kv=n, dtype=torch.float32)
+            want = attn.attention(q, k, v, causal=True, scale=scale)
+            self.assertFalse(want.isnan().any())
+            for dispatcher in (False, True):
+                with attn.installed(dispatcher=dispatcher):
+                    for call in (functional.scaled_dot_product_attention, torch_hooks._original)[:1 + dispatcher]:
+                        self.assertTrue(torch.equal(call(q, k, v, is_causal=True, scale=scale), want))
+
+    def test_dispatcher_hands_small_calls_back(self):
+        self.limits_as_they_are()
+        for n in (5, 600):
+            leaves = problem(seq_q=n, seq_kv=n, dtype=torch.float32, grad=True)
+            attn.uninstall()
+            want = torch_hooks._original(*leaves, is_causal=True)
+            gradients = torch.autograd.grad(want.square().sum(), leaves)
+            with attn.installed(dispatcher=True), mock.patch.object(torch_hooks.torch_ops, "forward",
+                                                                    wraps=torch_hooks.torch_ops.forward) as ours:
+                got = torch_hooks._original(*leaves, is_causal=True)
+                self.assertEqual(ours.called, n > 5 or not hasattr(torch.library, "get_kernel"))
+                for g, w in zip(torch.autograd.grad(got.square().sum(), leaves), gradients):
+                    self.assertTrue(torch.allclose(g, w, rtol=1e-4, atol=1e-5))
+            self.assertTrue(torch.allclose(got, want, atol=1e-5))
 
     def test_attention_and_sdpa_of_tensors_are_differentiable(self):
         """attn.attention() and attn.scaled_dot_product_attention() with keywords that PyTorch's operator lacks."""

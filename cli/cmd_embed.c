@@ -28,14 +28,14 @@ static bool ends_with(const char *text, const char *ending)
 
 static bool parse_format(const char *value, embed_options *o)
 {
-    static const char *const names[] = {"jsonl", "npy", "f32"};
-    for (int f = 0; f < 3; f++)
+    static const char *const names[] = {"jsonl", "npy", "f32", "raw"}; /* the last two are one */
+    for (int f = 0; f < 4; f++)
         if (strcmp(value, names[f]) == 0) {
-            o->format = (embed_format)f;
+            o->format = (embed_format)(f < 3 ? f : 2);
             o->format_given = true;
             return true;
         }
-    cli_error("embed", "--format is '%s'; it must be jsonl, npy or f32", value);
+    cli_error("embed", "--format is '%s'; it must be jsonl, npy, f32 or raw", value);
     return false;
 }
 
@@ -180,7 +180,7 @@ const cli_command cli_embed = {
     "  -o, --out FILE     where to write (default: standard output)\n"
     "  --format FORMAT    jsonl (a line {\"text\", \"embedding\"} each), npy (NumPy's matrix file) "
     "or f32\n"
-    "                     (bare little-endian numbers); default: by FILE's ending, else jsonl\n"
+    "                     (raw: bare little-endian numbers); default: by FILE's ending, else jsonl\n"
     "  --json             the same as --format jsonl\n" EMBEDDER_HELP "\n"
     "example:\n"
     "  attn embed -o notes.npy notes.txt\n"

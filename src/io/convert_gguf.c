@@ -161,11 +161,16 @@ static attn_status write_tensors(attn_convert_job *job, const attn_gguf *gguf)
     attn_export_tensor *tensors = calloc(n + 1, sizeof *tensors);
     if (!sources || !tensors)
         status = attn_io_no_memory(job->error, job->error_size, "a conversion");
-    for (size_t i = 0; status == ATTN_OK && i < n; i++)
-        status = describe(job, gguf, architecture, attn_gguf_tensor_at(gguf, i), &sources[i],
-                          &tensors[i]);
+    size_t taken = 0;
+    for (size_t i = 0; status == ATTN_OK && i < n; i++) {
+        const attn_gguf_tensor *tensor = attn_gguf_tensor_at(gguf, i);
+        if (!strcmp(tensor->name, "rope_freqs.weight"))
+            continue; /* config.json says it */
+        status = describe(job, gguf, architecture, tensor, &sources[taken], &tensors[taken]);
+        taken++;
+    }
     if (status == ATTN_OK)
-        status = attn_convert_write(job, tensors, n);
+        status = attn_convert_write(job, tensors, taken);
     free(sources);
     free(tensors);
     return status;

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/dequant.h"
 #include "io/io_error.h"
+#include "io/rope_divisors.h"
 
 #define SHOWN 96
 
@@ -173,17 +175,34 @@ static attn_status set_from_tensors(const build *b)
 
 /* ---- RoPE ----------------------------------------------------------------------------------- */
 
-static attn_status set_scaling(const build *b)
+/* Llama 3's scaling, which the file holds as the divisors of frequencies. */
+static attn_status set_llama3_scaling(const build *b, const attn_gguf_tensor *t, double base)
+{
+    double factor = 0;
+    int64_t length = 0;
+    float *divisors = t->elements > 0 && t->elements <= 4096 ? malloc((size_t)t->elements * sizeof *divisors) : NULL;
+    const bool found = divisors && attn_dequant(t->type, t->data, t->bytes, 0, t->elements, divisors, NULL, 0) == ATTN_OK &&
+                       attn_rope_llama3_rule(divisors, t->elements, base, &factor, &length);
+    free(divisors);
+    if (!found)
+        return attn_io_fail(b->error, b->error_size, ATTN_ERR_UNSUPPORTED,
+                            "tensor 'rope_freqs.weight': config.json cannot say these RoPE frequencies");
+    return set(b, "rope_scaling",
+               json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", factor, "low_freq_factor",
+                         ATTN_LLAMA3_LOW_FREQ, "high_freq_factor", ATTN_LLAMA3_HIGH_FREQ,
+                         "original_max_position_embeddings", (json_int_t)length));
+}
+
+static attn_status set_scaling(const build *b, double base)
 {
     char room[128], shown[SHOWN];
     const char *key = full_key(b, "rope.scaling.type", room, sizeof room);
     attn_gguf_string type;
     double factor;
     int64_t original;
-    if (attn_gguf_find_tensor(b->gguf, "rope_freqs.weight"))
-        return attn_io_fail(
-            b->error, b->error_size, ATTN_ERR_UNSUPPORTED,
-            "tensor 'rope_freqs.weight': config.json cannot say these RoPE frequencies");
+    const attn_gguf_tensor *divisors = attn_gguf_find_tensor(b->gguf, "rope_freqs.weight");
+    if (divisors)
+        return set_llama3_scaling(b, divisors, base);
     if (!attn_gguf_find(b->gguf, key))
         return ATTN_OK;
     attn_status status = attn_gguf_get_string(b->gguf, key, &type, b->error, b->error_size);
@@ -220,7 +239,7 @@ static attn_status set_rope(const build *b)
         status = get_real(b, key, &base);
     if (status == ATTN_OK)
         status = set(b, "rope_theta", json_real(base));
-    return status == ATTN_OK ? set_scaling(b) : status;
+    return status == ATTN_OK ? set_scaling(b, base) : status;
 }
 
 /* ---- Names and ids -------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "io/io_error.h"
+#include "io/rope_divisors.h"
 #include "models/family.h"
 
 #define NAME_BYTES 128
@@ -244,16 +245,6 @@ static void read_rope(attn_config *c, attn_description *d, attn_rope_desc *rope,
         attn_config_fail(c, ATTN_ERR_FORMAT, "rope_theta is %g, not above 0", rope->base);
 }
 
-/* What Llama 3's rule (low factor 1, high factor 4) divides frequency i with. */
-static double llama3_divisor(const attn_rope_desc *rope, int64_t i)
-{
-    const double turns = (double)rope->original_length * pow(rope->base, -2.0 * (double)i / (double)rope->rotary_dim) /
-                         (2 * acos(-1.0));
-    double share = (turns - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
-    share = share < 0 ? 0 : share > 1 ? 1 : share;
-    return 1 / ((1 - share) / rope->factor + share);
-}
-
 /* GGUF keeps Llama 3's scaling as one divisor for each frequency: the rule that gives them is looked for. */
 static void read_rope_divisors(attn_config *c, attn_description *d)
 {
@@ -265,14 +256,13 @@ static void read_rope_divisors(attn_config *c, attn_description *d)
     float *divisors = t.elements == n ? malloc((size_t)n * sizeof *divisors) : NULL;
     bool same = false;
     if (divisors && attn_source_read(&t, 0, n, divisors, NULL, 0) == ATTN_OK) {
-        *rope = (attn_rope_desc){.rotary_dim = rope->rotary_dim, .base = rope->base, .scaling = ATTN_ROPE_LLAMA3,
-                                 .factor = (double)divisors[n - 1], .low_freq_factor = 1, .high_freq_factor = 4};
-        for (int64_t length = 16; !same && length <= 1 << 20 && rope->factor >= 1; length *= 2) {
-            rope->original_length = length;
-            same = true;
-            for (int64_t i = 0; same && i < n; i++)
-                same = fabs((double)divisors[i] / llama3_divisor(rope, i) - 1) < 1e-4;
-        }
+        double factor;
+        int64_t length;
+        same = attn_rope_llama3_rule(divisors, n, rope->base, &factor, &length);
+        if (same)
+            *rope = (attn_rope_desc){.rotary_dim = rope->rotary_dim, .base = rope->base, .scaling = ATTN_ROPE_LLAMA3,
+                                     .factor = factor, .low_freq_factor = ATTN_LLAMA3_LOW_FREQ,
+                                     .high_freq_factor = ATTN_LLAMA3_HIGH_FREQ, .original_length = length};
     }
     free(divisors);
     if (!same)

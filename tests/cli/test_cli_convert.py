@@ -51,6 +51,17 @@ def test_types_and_counts(attn, parent):
                     assert after[key] == before[key], key
 
 
+@tempfile_folder
+def test_scaled_rope_of_gguf(attn, parent):
+    """Divisors of frequencies become the rule that made them."""
+    families = os.path.join(TINY, "..", "families")
+    attn("convert", os.path.join(families, "llama3_rope.gguf"), os.path.join(parent, "out"))
+    with open(os.path.join(parent, "out", "config.json")) as got, open(os.path.join(families, "llama3_rope.config.json")) as want:
+        got, want = json.load(got), json.load(want)
+    rule = want.get("rope_parameters") or want["rope_scaling"]
+    assert got["rope_scaling"] == {key: rule[key] for key in got["rope_scaling"]} and len(got["rope_scaling"]) == 5
+
+
 def test_tensors_without_a_configuration(attn):
     """Safetensors alone are listed; a bad file is refused with its field, whatever lies beside it."""
     cases = os.path.join(TINY, "..", "cases", "safetensors")

@@ -5,6 +5,7 @@
  *
  * Each function takes dx, the gradient of what leaves, and leaves there the gradient of what entered. */
 #include "inspect/inspect_backward.h"
+#include "layers/rare_act.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,7 @@ double attn_activation_slope(int32_t act, double x)
         t = tanh(x);
         return 1 - t * t;
     default:
-        return 1;
+        return attn_act_is_rare(act) ? attn_rare_act_slope(act, x) : 1;
     }
 }
 
@@ -146,7 +147,7 @@ static void gate_backward(const attn_inspect_run *run, const attn_mlp_options *o
             up[i] = (float)(fabs(u) > limit ? 0 : by * gc * s);
         } else {
             float value = gate[i];
-            run->s->worker.kernels->activate(o->act, &value, 1);
+            attn_activate(&run->s->worker, o->act, &value, 1);
             gate[i] = (float)(by * u * attn_activation_slope(o->act, g));
             up[i] = (float)by * value;
         }
@@ -193,7 +194,7 @@ static attn_status mixture_row(const attn_inspect_run *run, const attn_layer_wei
             const double limit = o->swiglu_limit, g = fmin((double)b->gate[k], limit);
             const double u = fmax(-limit, fmin((double)b->up[k], limit));
             float value = b->gate[k];
-            run->s->worker.kernels->activate(o->act, &value, 1);
+            attn_activate(&run->s->worker, o->act, &value, 1);
             act[k] = limit > 0 ? (float)((u + 1) * g / (1 + exp(-o->swiglu_alpha * g))) : value * b->up[k];
         }
         attn_inspect_linear(run, &w->expert_down[e], 1, act, NULL, b->row);

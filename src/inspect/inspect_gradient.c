@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inspect/inspect_backward.h"
+#include "layers/rare_act.h"
 
 /* Beyond this weight the division by 1 - a is held at 1 - MOST_WEIGHT: a first-order estimate says nothing there. */
 #define MOST_WEIGHT  0.99f
@@ -85,7 +86,7 @@ static attn_status transform_backward(const attn_inspect_run *run, attn_backward
         return ATTN_OK;
     attn_inspect_linear(run, &w->transform, 1, h, NULL, before);
     memcpy(activated, before, (size_t)d->d_model * sizeof *before);
-    run->s->worker.kernels->activate(d->transform_act, activated, d->d_model);
+    attn_activate(&run->s->worker, d->transform_act, activated, d->d_model);
     memset(gradient, 0, (size_t)d->d_model * sizeof *gradient);
     attn_inspect_norm_back(&d->norm, &w->transform_norm, 1, d->d_model, activated, d_out, gradient);
     for (int64_t i = 0; i < d->d_model; i++)

@@ -2,6 +2,7 @@
 #include "layers/block.h"
 #include <math.h>
 #include <string.h>
+#include "layers/rare_act.h"
 #include "ops/nn/nn_parallel.h"
 
 /* Rows of one task in row-wise work: large enough that a task outweighs handing it out. */
@@ -72,7 +73,23 @@ static void gate_task(void *arg, int64_t task)
 {
     const row_job *job = arg;
     const int64_t first = task * ROWS_PER_TASK * job->n;
-    job->worker->kernels->activate_mul(job->act, job->y + first, job->x + first, task_rows(job, task) * job->n);
+    attn_activate_mul(job->worker, job->act, job->y + first, job->x + first, task_rows(job, task) * job->n);
+}
+
+static void activate_task(void *arg, int64_t task)
+{
+    const row_job *job = arg;
+    attn_activate(job->worker, job->act, job->y + task * ROWS_PER_TASK * job->n, task_rows(job, task) * job->n);
+}
+
+void attn_linear_act_rows(const attn_worker *worker, const attn_linear *linear, int32_t act, int64_t rows, const float *x, float *y)
+{
+    const attn_linear_job in = {.linear = linear, .x = x, .ldx = linear->w.n_in, .y = y, .ldy = linear->w.n_out,
+                                .act = attn_act_is_rare(act) ? ATTN_ACT_NONE : act};
+    const row_job job = {.worker = worker, .y = y, .rows = rows, .n = linear->w.n_out, .act = act};
+    attn_linear_run(worker, &in, 1, rows);
+    if (attn_act_is_rare(act))
+        for_rows(&job, activate_task);
 }
 
 /* ---- mixture of experts ---- */
@@ -128,7 +145,7 @@ static void experts_forward(const attn_worker *worker, const attn_mlp_options *o
             if (o->swiglu_limit > 0)
                 clamped_swiglu(o, d_ff, gate, up);
             else
-                worker->kernels->activate_mul(o->act, gate, up, d_ff);
+                attn_activate_mul(worker, o->act, gate, up, d_ff);
             attn_linear_job down = {.linear = &w->expert_down[chosen[i]], .x = gate, .y = out};
             attn_linear_run(worker, &down, 1, 1);
             for (int64_t d = 0; d < d_model; d++)
@@ -164,8 +181,7 @@ void attn_mlp_forward(const attn_worker *worker, const attn_mlp_options *options
         const row_job job = {.worker = worker, .x = up, .y = gate, .rows = rows, .n = d_ff, .act = options->act};
         for_rows(&job, gate_task);
     } else {
-        attn_linear_job in = {.linear = &w->up, .x = x, .ldx = d_model, .y = gate, .ldy = d_ff, .act = options->act};
-        attn_linear_run(worker, &in, 1, rows);
+        attn_linear_act_rows(worker, &w->up, options->act, rows, x, gate);
     }
     attn_linear_job out = {.linear = &w->down, .x = gate, .ldx = d_ff, .y = y, .ldy = d_model, .residual = residual,
                            .ld_residual = d_model};

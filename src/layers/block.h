@@ -41,12 +41,15 @@ typedef struct attn_norm_options {
 void attn_norm_rows(const attn_worker *worker, const attn_norm_options *options, const attn_norm *norm, int64_t rows,
                     int64_t n, const float *x, int64_t ldx, float *y, int64_t ldy);
 
+/* y = act(linear x), rows one behind the other; act also one of rare_act.h. */
+void attn_linear_act_rows(const attn_worker *worker, const attn_linear *linear, int32_t act, int64_t rows, const float *x, float *y);
+
 /* y += x over rows * n numbers. */
 void attn_add_rows(const attn_worker *worker, int64_t rows, int64_t n, const float *x, float *y);
 
 typedef struct attn_mlp_options {
     bool gated;                           /* down(act(gate x) * up x); else down(act(up x)) */
-    int32_t act;                          /* ATTN_ACT_* */
+    int32_t act;                          /* ATTN_ACT_*, or one of rare_act.h */
     int64_t n_experts, experts_per_token; /* 0: no mixture */
     double swiglu_limit, swiglu_alpha;    /* gpt-oss: (up + 1) * gate sigmoid(alpha gate), both clamped at the limit */
 } attn_mlp_options;

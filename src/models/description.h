@@ -25,6 +25,8 @@ enum attn_position_kind {
     ATTN_POSITION_RELATIVE    /* T5: buckets of distances, one table for the stack */
 };
 
+#define ATTN_ROPE_LONG 100 /* behind ATTN_ROPE_PLAIN, ...: LongRoPE, which attn_rope gets as tables */
+
 typedef struct attn_rope_desc {
     int64_t rotary_dim;
     bool interleaved;
@@ -32,6 +34,7 @@ typedef struct attn_rope_desc {
     int32_t scaling; /* ATTN_ROPE_PLAIN, ... */
     double factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor;
     int64_t original_length;
+    double *divisors; /* LONG: [2][rotary_dim / 2] of the frequencies, up to original_length and beyond it. Owned */
     bool no_truncate; /* YaRN: correction dims are not rounded */
 } attn_rope_desc;
 

@@ -224,9 +224,7 @@ static void run_head(const attn_pass *pass, const float *h, int64_t rows, float 
     const int64_t dm = d->d_model;
     const attn_linear *head = d->tied ? &w->embedding : &w->head;
     if (w->transform.w.values) {
-        attn_linear_job job = {.linear = &w->transform, .x = h, .ldx = dm, .y = pass->y, .ldy = dm,
-                               .act = d->transform_act};
-        attn_linear_run(&pass->s->worker, &job, 1, rows);
+        attn_linear_act_rows(&pass->s->worker, &w->transform, d->transform_act, rows, h, pass->y);
         attn_norm_rows(&pass->s->worker, &d->norm, &w->transform_norm, rows, dm, pass->y, dm, pass->y, dm);
         h = pass->y;
     }

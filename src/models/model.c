@@ -221,6 +221,8 @@ void attn_model_destroy(attn_model *model)
     attn_model_free_tokenizer(model->tokenizer);
     attn_source_close(&model->source);
     free(model->d.windowed);
+    free(model->d.rope.divisors);
+    free(model->d.local_rope.divisors);
     free(model);
 }
 

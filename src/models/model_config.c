@@ -7,6 +7,7 @@
 #include <string.h>
 #include "io/io_error.h"
 #include "io/rope_divisors.h"
+#include "layers/rare_act.h"
 #include "models/family.h"
 
 #define NAME_BYTES 128
@@ -184,7 +185,11 @@ int32_t attn_config_act(attn_config *c, const char *names, const char *fallback)
                 {"gelu_fast", ATTN_ACT_GELU_TANH}, {"gelu_accurate", ATTN_ACT_GELU_TANH},
                 {"gelu_python", ATTN_ACT_GELU_ERF}, {"gelu_python_tanh", ATTN_ACT_GELU_TANH},
                 {"quick_gelu", ATTN_ACT_GELU_QUICK},
-                {"tanh", ATTN_ACT_TANH},           {"linear", ATTN_ACT_NONE}};
+                {"tanh", ATTN_ACT_TANH},           {"linear", ATTN_ACT_NONE},
+                {"relu2", ATTN_ACT_RELU2},         {"relu6", ATTN_ACT_RELU6},
+                {"leaky_relu", ATTN_ACT_LEAKY_RELU}, {"sigmoid", ATTN_ACT_SIGMOID},
+                {"mish", ATTN_ACT_MISH},           {"gelu_10", ATTN_ACT_GELU_10},
+                {"laplace", ATTN_ACT_LAPLACE}};
     const char *text = attn_config_text(c, names, fallback);
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         if (!strcmp(text, acts[i].name))
@@ -200,6 +205,7 @@ static void rope_type(attn_config *c, attn_rope_desc *rope, const char *type)
         int32_t scaling;
     } types[] = {{"default", ATTN_ROPE_PLAIN}, {"none", ATTN_ROPE_PLAIN},    {"linear", ATTN_ROPE_LINEAR},
                  {"llama3", ATTN_ROPE_LLAMA3}, {"yarn", ATTN_ROPE_YARN},     {"ntk", ATTN_ROPE_NTK},
+                 {"longrope", ATTN_ROPE_LONG}, {"su", ATTN_ROPE_LONG},
                  /* stretches only beyond max_position_embeddings, which is as far as a session goes */
                  {"dynamic", ATTN_ROPE_PLAIN}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -217,8 +223,33 @@ static double yarn_amplitude(double factor, double mscale, double mscale_all_dim
     return (mscale * length + 1) / (mscale_all_dim * length + 1);
 }
 
+/* LongRoPE (Ding et al. 2024): a divisor for each frequency, one list for short texts and one for long ones; scores grow with
+ * the factor. */
+static void read_longrope(attn_config *c, attn_description *d, attn_rope_desc *rope)
+{
+    static const char *const names[] = {"short_factor", "long_factor"};
+    const int64_t n = rope->rotary_dim / 2;
+    rope->divisors = c->status == ATTN_OK ? malloc((size_t)(2 * n) * sizeof *rope->divisors) : NULL;
+    if (!rope->divisors) {
+        attn_config_fail(c, ATTN_ERR_OUT_OF_MEMORY, "out of memory");
+        return;
+    }
+    for (int64_t i = 0; i < 2 * n; i++) {
+        const json_t *list = json_object_get(c->json, names[i / n]), *x = json_array_get(list, (size_t)(i % n));
+        rope->divisors[i] = json_number_value(x);
+        if ((int64_t)json_array_size(list) != n || !json_is_number(x) || !(rope->divisors[i] > 0))
+            attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not a list of %lld numbers above 0", names[i / n], (long long)n);
+    }
+    if (!attn_config_has(c, "factor"))
+        rope->factor = (double)d->context_length / (double)rope->original_length;
+    if (!attn_config_has(c, "attention_factor"))
+        rope->attention_factor =
+            rope->factor <= 1 || rope->original_length < 2 ? 1 : sqrt(1 + log(rope->factor) / log((double)rope->original_length));
+}
+
 /* One set of parameters; fallback: the base where it has none. */
-static void read_rope(attn_config *c, attn_description *d, attn_rope_desc *rope, double fallback, double partial)
+static void read_rope(attn_config *c, attn_description *d, attn_rope_desc *rope, double fallback, double partial,
+                      int64_t original)
 {
     rope_type(c, rope, attn_config_text(c, "rope_type|type", "default"));
     rope->base = attn_config_number(c, "rope_theta", fallback);
@@ -234,6 +265,10 @@ static void read_rope(attn_config *c, attn_description *d, attn_rope_desc *rope,
     if (rope->scaling == ATTN_ROPE_YARN && rope->attention_factor == 0 && mscale != 0 && all_dim != 0)
         rope->attention_factor = yarn_amplitude(rope->factor, mscale, all_dim);
     rope->original_length = attn_config_int(c, "original_max_position_embeddings", 1, INT32_MAX, d->context_length);
+    if (original > 0) /* where Phi-3 keeps it, which goes first */
+        rope->original_length = original;
+    if (rope->scaling == ATTN_ROPE_YARN && !attn_config_has(c, "factor"))
+        rope->factor = fmax(1, (double)d->context_length / (double)rope->original_length);
     rope->no_truncate = !attn_config_bool(c, "truncate", true);
     if (partial > 0)
         partial = attn_config_number(c, "partial_rotary_factor", partial);
@@ -243,6 +278,8 @@ static void read_rope(attn_config *c, attn_description *d, attn_rope_desc *rope,
                          (long long)rope->rotary_dim, (long long)d->head_dim);
     if (!(rope->base > 0))
         attn_config_fail(c, ATTN_ERR_FORMAT, "rope_theta is %g, not above 0", rope->base);
+    if (rope->scaling == ATTN_ROPE_LONG)
+        read_longrope(c, d, rope);
 }
 
 /* GGUF keeps Llama 3's scaling as one divisor for each frequency: the rule that gives them is looked for. */
@@ -312,11 +349,12 @@ void attn_config_rope(attn_config *c, attn_description *d, double partial)
         attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not an object", name);
     const json_t *of_full = json_object_get(sets, "full_attention"), *of_local = json_object_get(sets, "sliding_attention");
     full.json = json_is_object(of_full) ? of_full : sets ? sets : none;
-    read_rope(&full, d, &d->rope, base, partial);
+    const int64_t original = attn_config_int(c, "original_max_position_embeddings", 1, INT32_MAX, 0);
+    read_rope(&full, d, &d->rope, base, partial, original);
     d->has_local_rope = json_is_object(of_local) || local_base > 0;
     if (d->has_local_rope) { /* older files scale full layers alone */
         local.json = json_is_object(of_local) ? of_local : none;
-        read_rope(&local, d, &d->local_rope, local_base > 0 ? local_base : base, partial);
+        read_rope(&local, d, &d->local_rope, local_base > 0 ? local_base : base, partial, original);
     }
     if (c->status == ATTN_OK)
         c->status = full.status != ATTN_OK ? full.status : local.status;

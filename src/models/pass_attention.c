@@ -124,6 +124,42 @@ static void norm_heads(const attn_pass *pass, const attn_norm *norm, int64_t dim
                        x, dim);
 }
 
+/* Cosines and sines of LongRoPE, a row for each token: [2][total][rotary_dim / 2]. A sequence that has become longer than the
+ * model was first trained on takes the divisors of long texts from the call on in which it has (its cached keys stay). */
+static float *longrope_tables(const attn_pass *pass, const attn_rope_desc *rope)
+{
+    const int64_t n = rope->rotary_dim / 2, sequences = pass->first ? pass->s->batch : 1;
+    float *tables = malloc((size_t)(2 * pass->total * n + 1) * sizeof *tables), *at = tables;
+    for (int64_t b = 0; tables && b < sequences; b++) {
+        const int64_t first = pass->first ? pass->first[b] : 0, end = pass->first ? pass->first[b + 1] : pass->total;
+        const bool is_long = end > first && pass->positions[end - 1] >= rope->original_length;
+        const double *divisors = rope->divisors + (is_long ? n : 0);
+        for (int64_t t = first; t < end; t++)
+            for (int64_t i = 0; i < n; i++, at++) {
+                const double frequency = pow(rope->base, -(double)i / (double)n) / divisors[i];
+                const double angle = (double)pass->positions[t] * frequency;
+                at[0] = (float)(rope->attention_factor * cos(angle));
+                at[pass->total * n] = (float)(rope->attention_factor * sin(angle));
+            }
+    }
+    return tables;
+}
+
+static attn_status rotate_long(attn_pass *pass, const attn_rope_desc *rope, attn_rope_args *r)
+{
+    float *tables = longrope_tables(pass, rope);
+    if (!tables)
+        return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a pass");
+    r->positions = NULL; /* row t of the tables is token t */
+    r->cos_table = tables;
+    r->sin_table = tables + pass->total * (rope->rotary_dim / 2);
+    r->table_rows = pass->total;
+    const attn_status status = attn_rope(pass->s->ctx, r);
+    free(tables);
+    OPERATOR(status);
+    return ATTN_OK;
+}
+
 attn_status attn_pass_rotate(attn_pass *pass, int64_t layer, int64_t heads, bool back, float *x)
 {
     const attn_description *d = pass->d;
@@ -137,6 +173,8 @@ attn_status attn_pass_rotate(attn_pass *pass, int64_t layer, int64_t heads, bool
     r.base = rope->base;
     r.positions = pass->positions;
     r.positions_stride = pass->total;
+    if (rope->scaling == ATTN_ROPE_LONG)
+        return rotate_long(pass, rope, &r);
     if (rope->scaling != ATTN_ROPE_PLAIN) {
         r.flags |= rope->no_truncate && rope->scaling == ATTN_ROPE_YARN ? ATTN_ROPE_YARN_EXACT : 0;
         r.scaling = rope->scaling;

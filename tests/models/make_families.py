@@ -24,8 +24,8 @@ DECODER = {"num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 
 
 
 # Unusual options, of those that sweep_families.py tries.
-UNUSUAL = ["bert_untied", "gemma3_both_scaled", "gpt2_inverse_unscaled", "llama_yarn_mscale", "opt_post", "opt_projection",
-           "qwen2_windows"]
+UNUSUAL = ["bert_mish", "bert_untied", "gemma3_both_scaled", "gpt2_inverse_unscaled", "llama_longrope", "llama_yarn_mscale",
+           "opt_post", "opt_projection", "qwen2_windows"]
 
 
 def models():

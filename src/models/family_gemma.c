@@ -37,12 +37,15 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     d->norm.eps = attn_config_number(&c, "rms_norm_eps", 1e-6);
     d->place = ATTN_NORM_PRE;
     d->mlp.gated = true;
-    d->mlp.act = attn_config_act(&c, "hidden_activation", "gelu_pytorch_tanh");
+    const bool first = !strcmp(d->family, "gemma");
+    d->mlp.act = attn_config_act(&c, first ? "hidden_act|hidden_activation" : "hidden_activation", "gelu_pytorch_tanh");
+    if (first && !strcmp(attn_config_text(&c, "hidden_act", ""), "gelu"))
+        d->mlp.act = ATTN_ACT_GELU_TANH; /* what Gemma 1's files mean by it */
     d->embedding_scale = (double)sqrtf((float)d->d_model);
     attn_config_rope(&c, d, 0);
     attn_config_refuse(&c, "use_bidirectional_attention");
     d->tied = attn_config_bool(&c, "tie_word_embeddings", true);
-    if (!strcmp(d->family, "gemma")) {
+    if (first) {
         d->post_norm_first = true;
         return c.status;
     }
@@ -59,6 +62,7 @@ static attn_status describe(const attn_model_source *source, attn_description *d
         d->local_rope = d->rope;
         d->local_rope.base = 10000;
         d->local_rope.scaling = ATTN_ROPE_PLAIN;
+        d->local_rope.divisors = NULL; /* rope has them */
     }
     return c.status;
 }

@@ -133,6 +133,7 @@ MODELS = {
     "opt_projection": lambda: opt(word_embed_proj_dim=16),
     "opt_no_final": lambda: opt(_remove_final_layer_norm=True, tie_word_embeddings=False),
     "gemma_bias": lambda: gemma("Gemma", attention_bias=True, num_key_value_heads=1, hidden_act="gelu"),
+    "gemma_relu": lambda: gemma("Gemma", hidden_act="relu", **rope(rope_type="dynamic", factor=4.0)),
     "gemma_untied": lambda: gemma("Gemma", tie_word_embeddings=False, num_key_value_heads=4),
     "gemma2_no_caps": lambda: gemma("Gemma2", attn_logit_softcapping=None, final_logit_softcapping=None, sliding_window=5),
     "gemma2_caps": lambda: gemma("Gemma2", attn_logit_softcapping=3.0, final_logit_softcapping=2.0, sliding_window=3,

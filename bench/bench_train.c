@@ -1,9 +1,10 @@
 /* bench_train - training steps on random ids, timed: one line of JSON.
  *
- *   bench_train nano|baby|124m [--threads N] [--dtype f32|bf16] [--seconds 6] [--cpu-time]
+ *   bench_train nano|baby|124m [--threads N] [--dtype f32|bf16] [--seconds 6] [--length T] [--batch B] [--cpu-time]
  *
  * A step is forward, backward, clipping and AdamW of nanoGPT's shapes: nano (4 layers, width 128, 64 x 12 tokens, 65 ids), baby
- * (6 layers, width 384, 256 x 12, 65 ids), 124m (12 layers, width 768, 64 x 4, 50,257 ids). The median of the steps counts. */
+ * (6 layers, width 384, 256 x 12, 65 ids), 124m (12 layers, width 768, 64 x 4, 50,257 ids); --length and --batch take others. The median of the
+ * steps counts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +91,7 @@ static void run(const config *c, int32_t threads, int32_t dtype, double seconds)
 int main(int argc, char **argv)
 {
     int32_t threads = 1, dtype = ATTN_F32;
+    int64_t length = 0, batch = 0;
     double seconds = 6;
     if (argc > 2 && !strcmp(argv[argc - 1], "--cpu-time")) /* with one thread: processor time, for machines with other work */
         bench_clock = CLOCK_PROCESS_CPUTIME_ID;
@@ -100,12 +102,20 @@ int main(int argc, char **argv)
             dtype = !strcmp(argv[n + 1], "bf16") ? ATTN_BF16 : ATTN_F32;
         else if (!strcmp(argv[n], "--seconds"))
             seconds = atof(argv[n + 1]);
+        else if (!strcmp(argv[n], "--length"))
+            length = atoll(argv[n + 1]);
+        else if (!strcmp(argv[n], "--batch"))
+            batch = atoll(argv[n + 1]);
     }
     for (size_t n = 0; argc > 1 && n < sizeof configs / sizeof *configs; n++)
         if (!strcmp(argv[1], configs[n].name)) {
-            run(&configs[n], threads, dtype, seconds);
+            config c = configs[n];
+            c.length = length > 0 ? length : c.length;
+            c.batch = batch > 0 ? batch : c.batch;
+            c.context = c.length > c.context ? c.length : c.context;
+            run(&c, threads, dtype, seconds);
             return 0;
         }
-    fprintf(stderr, "usage: bench_train nano|baby|124m [--threads N] [--dtype f32|bf16] [--seconds 6] [--cpu-time]\n");
+    fprintf(stderr, "usage: bench_train nano|baby|124m [--threads N] [--dtype f32|bf16] [--seconds 6] [--length T] [--batch B] [--cpu-time]\n");
     return 2;
 }

@@ -1,5 +1,5 @@
 """train_bench.py: `./dev bench train`. Tokens a second of a whole training step (forward, backward, clipping, AdamW) on nanoGPT's
-shapes, beside the bars and, where PEERS_VENV has it, the same step in PyTorch (bench/peer_models.py)."""
+shapes, and of a width over lengths up to 8,192, beside the bars and, where PEERS_VENV has it, the same step in PyTorch (bench/peer_models.py)."""
 import json
 import os
 import subprocess
@@ -8,6 +8,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(os.path.dirname(HERE), "build", "bench", "bench_train")
 BARS = {("baby", "f32"): (2700, 5000), ("baby", "bf16"): (4500, 8500), ("nano", "f32"): (30000, None),
         ("124m", "f32"): (230, None), ("124m", "bf16"): (330, 600)}
+LENGTHS = ((256, 32), (1024, 8), (2048, 4), (4096, 2), (8192, 1))  # the baby's width over the same 8,192 tokens a step
 MEMORY_MB = 1568 * 1.048576 / 2  # baby: half of what PyTorch needs
 
 
@@ -46,6 +47,22 @@ def run(options, out, lines_of, host, arguments):
                     ratio = "   %.2fx" % (found[0]["per_s"] / other["per_s"]) if other and r is other else ""
                     out.add(row, "%-5s %-5s %d  %-8s %10.1f tokens/s %8.1f MB   %-7s %s%s" % (
                         config, dtype, threads, row["who"], row["per_s"], row["memory_mb"], bar, "" if met is None else "met" if met else "NOT met", ratio))
+
+
+    if options.only and "long" not in options.only.split(","):
+        return
+    for length, batch in LENGTHS:
+        for threads in (int(n) for n in (options.threads or "1,2").split(",")):
+            found = lines_of([PROGRAM, "baby", "--length", str(length), "--batch", str(batch), "--threads", str(threads), "--seconds", "1"])[0]
+            out.add(dict(found, kind="train-long", row=str(length), who="attn"), "long %5d x %-2d %d  %10.1f tokens/s %7.2f GFLOP/s %8.1f MB" % (
+                length, batch, threads, found["per_s"], found["gflops"], found["memory_mb"]))
+
+
+def long_table(found):
+    import report
+    return report.table(["tokens x sequences", "threads", "tokens/s", "GFLOP/s of useful work", "MB"], [
+        ["%s x %d" % (r["row"], 8192 // int(r["row"])), str(r["threads"]), "{:,.0f}".format(r["per_s"]), "%.1f" % r["gflops"], "%.0f" % r["memory_mb"]]
+        for r in found.get("train-long", [])])
 
 
 def table(found):

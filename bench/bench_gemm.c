@@ -15,7 +15,9 @@ static const shape shapes[] = {
     {"baby qkv", ATTN_GEMM_NT, 3072, 1152, 384},    {"baby up", ATTN_GEMM_NT, 3072, 1536, 384},
     {"baby down", ATTN_GEMM_NT, 3072, 384, 1536},   {"baby d_x of up", ATTN_GEMM_NN, 3072, 384, 1536},
     {"baby d_W of up", ATTN_GEMM_TN, 1536, 384, 3072}, {"nano up", ATTN_GEMM_NT, 768, 512, 128},
-    {"nano d_W of up", ATTN_GEMM_TN, 512, 128, 768}, {"124M up", ATTN_GEMM_NT, 256, 3072, 768},
+    {"nano d_W of up", ATTN_GEMM_TN, 512, 128, 768}, {"nano out", ATTN_GEMM_NT, 768, 128, 128},
+    {"nano d_x of up", ATTN_GEMM_NN, 768, 128, 512}, {"nano d_x of down", ATTN_GEMM_NN, 768, 512, 128},
+    {"nano logits", ATTN_GEMM_NT, 768, 65, 128},    {"124M up", ATTN_GEMM_NT, 256, 3072, 768},
     {"124M d_W of up", ATTN_GEMM_TN, 3072, 768, 256}, {"124M logits", ATTN_GEMM_NT, 160, 50257, 768},
 };
 

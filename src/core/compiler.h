@@ -31,6 +31,15 @@
 #define ATTN_PREFETCH(p) ((void)(p))
 #endif
 
+/* In front of a loop over a register tile (at most 16 rounds): it has to be unrolled whole, or its sums live in memory. */
+#if defined(__clang__)
+#define ATTN_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define ATTN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define ATTN_UNROLL
+#endif
+
 #define ATTN_CACHE_LINE 64
 
 #endif

@@ -10,7 +10,7 @@
 #include "attn/attn.h"
 #include "kernels/nn/nn_kernels.h"
 
-static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
+static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
 
 static double formula(int32_t act, double x)
 {

@@ -23,7 +23,7 @@ static double uniform(void)
     return (double)(rng_state >> 40) * 0x1p-23 - 1.0;
 }
 
-static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
+static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
 
 typedef struct world {
     int32_t kind, accumulate, with_bias;

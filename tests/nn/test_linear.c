@@ -28,7 +28,7 @@ static float uniform(void)
     return (float)(rng() >> 8) * 0x1p-23f - 1.0f;
 }
 
-static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
+static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
 
 static float multiply_add(int32_t isa, float a, float b, float c)
 {

@@ -69,6 +69,19 @@ static inline int64_t attn_panel_count(const attn_panels *w)
     return (w->n_out + ATTN_PANEL - 1) / ATTN_PANEL;
 }
 
+/* c[m][n] = (resume ? c[m][n] : 0) + sum_k a b (+ bias[n]), m < rows, n < cols: one accumulator, k ascending. */
+typedef struct attn_gemm_block {
+    int64_t rows, cols, k;
+    const float *a; /* element (m, k) lies at a[m / mr * a_panel + m % mr * a_row + k * a_step], mr: rows of a register tile */
+    int64_t a_panel, a_row, a_step;
+    const float *b; /* packed columns; b_panel floats from one panel to the next */
+    int64_t b_panel;
+    float *c;
+    int64_t ldc;
+    const float *bias; /* NULL: none */
+    int32_t resume;
+} attn_gemm_block;
+
 typedef struct attn_nn_kernels {
     const char *isa;
     /* y[m][n] = sum_k x[m][k] w[n][k] for the outputs of panels first .. first + count - 1, m <
@@ -93,10 +106,7 @@ typedef struct attn_nn_kernels {
      * or gemm_nr. */
     void (*gemm_pack)(const float *x, int64_t ld, int32_t by_row, int64_t count, int64_t k,
                       int64_t width, int64_t step, float *out);
-    /* c[m][n] = (resume ? c[m][n] : 0) + sum_k a b, m < rows, n < cols: one accumulator, k
-     * ascending. a_step and b_step: floats from one packed panel to the next. */
-    void (*gemm_block)(int64_t rows, int64_t cols, int64_t k, const float *a, int64_t a_step,
-                       const float *b, int64_t b_step, float *c, int64_t ldc, int32_t resume);
+    void (*gemm_block)(const attn_gemm_block *block);
 
     /* Gradients (nn_gradients.inc). accumulate: add to dx and dup instead of writing them; any
      * output may be NULL. */

@@ -7,6 +7,8 @@
 #define K_SLICE 1024
 #define MAX_COLUMNS 704
 #define MAX_TILE_COLUMNS 32
+/* With so few columns, rows of A are not read often enough for packing them to pay. */
+#define PLAIN_COLUMNS 256
 
 _Static_assert((ROW_BLOCK * K_BLOCK + (MAX_COLUMNS + MAX_TILE_COLUMNS) * K_SLICE) * sizeof(float) <= ATTN_TEAM_SCRATCH,
                "packed blocks fit a worker's scratch");
@@ -74,20 +76,23 @@ static void row_block(const gemm_plan *plan, int64_t row, int64_t rows, int64_t 
 {
     const attn_gemm_args *g = plan->args;
     const attn_nn_kernels *kernels = plan->team->kernels;
-    const int64_t mr = kernels->gemm_mr, nr = kernels->gemm_nr;
-    float *c = (float *)g->c + row * g->ldc + column;
+    const int64_t mr = kernels->gemm_mr;
+    attn_gemm_block block = {.rows = rows, .cols = columns, .b_panel = b_step, .ldc = g->ldc,
+                             .c = (float *)g->c + row * g->ldc + column};
     for (int64_t k = k0; k < k0 + depth; k += K_BLOCK) {
-        const int64_t n = smaller(K_BLOCK, k0 + depth - k);
-        if (g->kind == ATTN_GEMM_TN)
-            kernels->gemm_pack((const float *)g->a + k * g->lda + row, g->lda, 0, rows, n, mr, mr * n, packed_a);
-        else
-            kernels->gemm_pack((const float *)g->a + row * g->lda + k, g->lda, 1, rows, n, mr, mr * n, packed_a);
-        kernels->gemm_block(rows, columns, n, packed_a, mr * n, b + (k - k0) * nr, b_step, c, g->ldc,
-                            k > 0 || g->accumulate);
+        block.k = smaller(K_BLOCK, k0 + depth - k);
+        const float *a = (const float *)g->a + (g->kind == ATTN_GEMM_TN ? k * g->lda + row : row * g->lda + k);
+        if (g->kind != ATTN_GEMM_TN && columns <= PLAIN_COLUMNS) {
+            block.a = a, block.a_panel = mr * g->lda, block.a_row = g->lda, block.a_step = 1;
+        } else {
+            kernels->gemm_pack(a, g->lda, g->kind != ATTN_GEMM_TN, rows, block.k, mr, mr * block.k, packed_a);
+            block.a = packed_a, block.a_panel = mr * block.k, block.a_row = 1, block.a_step = mr;
+        }
+        block.b = b + (k - k0) * kernels->gemm_nr;
+        block.resume = k > 0 || g->accumulate;
+        block.bias = g->bias && k + block.k == g->k ? (const float *)g->bias + column : NULL;
+        kernels->gemm_block(&block);
     }
-    if (g->bias && k0 + depth == g->k)
-        for (int64_t m = 0; m < rows; m++)
-            kernels->add(c + m * g->ldc, (const float *)g->bias + column, columns);
 }
 
 static void gemm_task(void *arg, int64_t task, int32_t worker)

@@ -1,5 +1,6 @@
-/* bench_gemm THREADS: GFLOP/s of the general product at the shapes of training (baby GPT, nano, GPT-2 124M), median of up to 9
+/* bench_gemm [THREADS [FILTER]]: GFLOP/s of the general product at the shapes of training (baby GPT, nano, GPT-2 124M), median of up to 9
  * runs, and the share of this machine's multiply-add peak (one core times THREADS), measured just before. */
+#include <string.h>
 #include "bench_clock.h"
 #include "bench_peak.h"
 #include "ops/nn/gemm.h"
@@ -36,6 +37,8 @@ int main(int argc, char **argv)
     printf("%s, %d thread(s)\n", team.kernels->isa, threads);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const shape *p = &shapes[s];
+        if (argc > 2 && !strstr(p->what, argv[2]))
+            continue;
         const int64_t lda = p->kind == ATTN_GEMM_TN ? p->m : p->k, ldb = p->kind == ATTN_GEMM_NT ? p->k : p->n;
         float *a = bench_memory((size_t)(p->m * p->k) * 4), *b = bench_memory((size_t)(p->n * p->k) * 4);
         float *c = bench_memory((size_t)(p->m * p->n) * 4);

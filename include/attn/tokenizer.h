@@ -74,7 +74,7 @@ typedef struct attn_tokenizer_arrays {
                                      3 and 4 are found in text as they stand; 3 is left out by ATTN_DECODE_SKIP_SPECIAL */
     int32_t bos_id, eos_id, unk_id, pad_id, sep_id, cls_id, mask_id; /* 0 .. n_tokens - 1, or -1 */
     int32_t add_bos, add_eos;     /* 1: encode puts bos_id in front / eos_id behind; 0: not */
-    int32_t add_space_prefix;     /* SPM: 1 puts a blank before the first word */
+    int32_t add_space_prefix;     /* SPM: 1 puts a blank before a text, and before what follows a special token */
     int32_t lowercase;            /* WordPiece: 1 lowercases and strips accents */
 } attn_tokenizer_arrays;
 

@@ -1,5 +1,5 @@
 /* gguf_tokenizer.c - tokenizer.json and tokenizer_config.json from the values of a GGUF file. */
-#include "io/gguf_tokenizer.h"
+#include "io/gguf_tokenizer_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,29 +7,12 @@
 #include "io/bytes.h"
 #include "io/io_error.h"
 
-#define SHOWN 96
-
-enum { TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4 }; /* values of tokenizer.ggml.token_type */
-
-typedef struct build {
-    const attn_gguf *gguf;
-    attn_gguf_string *tokens, *merges;
-    int64_t *types; /* NULL: every token is ordinary */
-    size_t n_tokens, n_merges;
-    attn_gguf_string split;
-    char *error;
-    size_t error_size;
-} build;
-
-#define FAIL(b, status, ...)                                                                       \
-    ((void)attn_io_fail((b)->error, (b)->error_size, status, __VA_ARGS__), status)
-
 static bool same_text(attn_gguf_string text, const char *want)
 {
     return text.length == strlen(want) && !memcmp(text.text, want, text.length);
 }
 
-static attn_status no_memory(const build *b)
+attn_status attn_gguf_tokenizer_no_memory(const build *b)
 {
     return attn_io_no_memory(b->error, b->error_size, "a tokenizer");
 }
@@ -57,17 +40,28 @@ static attn_status read_values(build *b)
     size_t n_types;
     attn_status status =
         attn_gguf_get_string(b->gguf, "tokenizer.ggml.model", &model, b->error, b->error_size);
-    if (status == ATTN_OK && !same_text(model, "gpt2"))
+    if (status == ATTN_OK)
+        b->kind = same_text(model, "gpt2")    ? KIND_BYTE_LEVEL
+                  : same_text(model, "llama") ? KIND_SENTENCEPIECE
+                  : same_text(model, "bert")  ? KIND_WORDPIECE
+                                              : KIND_OTHER;
+    if (status == ATTN_OK && b->kind == KIND_OTHER)
         return FAIL(b, ATTN_ERR_UNSUPPORTED,
                     "tokenizer.ggml.model: '%s' cannot be written as tokenizer.json",
                     attn_io_printable(model.text, model.length, shown, sizeof shown));
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && b->kind == KIND_BYTE_LEVEL)
         status =
             attn_gguf_get_string(b->gguf, "tokenizer.ggml.pre", &b->split, b->error, b->error_size);
     if (status == ATTN_OK)
         status = attn_gguf_get_string_array(b->gguf, "tokenizer.ggml.tokens", &b->tokens,
                                             &b->n_tokens, b->error, b->error_size);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && b->kind == KIND_SENTENCEPIECE)
+        status = attn_gguf_get_f64_array(b->gguf, "tokenizer.ggml.scores", &b->scores, &b->n_scores,
+                                         b->error, b->error_size);
+    if (status == ATTN_OK && b->kind == KIND_SENTENCEPIECE && b->n_scores != b->n_tokens)
+        return FAIL(b, ATTN_ERR_FORMAT, "tokenizer.ggml.scores: %zu scores for %zu tokens",
+                    b->n_scores, b->n_tokens);
+    if (status == ATTN_OK && b->kind == KIND_BYTE_LEVEL)
         status = attn_gguf_get_string_array(b->gguf, "tokenizer.ggml.merges", &b->merges,
                                             &b->n_merges, b->error, b->error_size);
     if (status == ATTN_OK)
@@ -84,7 +78,7 @@ static attn_status read_values(build *b)
 
 /* ---- The model: vocabulary and merges ------------------------------------------------------- */
 
-static attn_status build_vocabulary(const build *b, json_t *vocabulary)
+attn_status attn_gguf_tokenizer_vocabulary(const build *b, json_t *vocabulary)
 {
     char shown[SHOWN];
     for (size_t i = 0; i < b->n_tokens; i++) {
@@ -94,7 +88,7 @@ static attn_status build_vocabulary(const build *b, json_t *vocabulary)
                         "tokenizer.ggml.tokens: token %zu ('%s') is there twice", i,
                         attn_io_printable(token.text, token.length, shown, sizeof shown));
         if (json_object_setn_new(vocabulary, token.text, token.length, json_integer((json_int_t)i)))
-            return no_memory(b);
+            return NO_MEMORY(b);
     }
     return ATTN_OK;
 }
@@ -114,7 +108,7 @@ static attn_status build_merges(const build *b, json_t *merges)
         size_t left = (size_t)(space - merge.text);
         json_t *pair = json_pack("[s%, s%]", merge.text, left, space + 1, merge.length - left - 1);
         if (json_array_append_new(merges, pair)) /* a NULL pair fails too */
-            return no_memory(b);
+            return NO_MEMORY(b);
     }
     return ATTN_OK;
 }
@@ -126,9 +120,9 @@ static attn_status build_model(const build *b, json_t **out)
                      "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
                      "fuse_unk", 0, "byte_fallback", 0, "ignore_merges",
                      same_text(b->split, "llama-bpe"), "vocab", vocabulary, "merges", merges);
-    attn_status status = *out && vocabulary && merges ? ATTN_OK : no_memory(b);
+    attn_status status = *out && vocabulary && merges ? ATTN_OK : NO_MEMORY(b);
     if (status == ATTN_OK)
-        status = build_vocabulary(b, vocabulary);
+        status = attn_gguf_tokenizer_vocabulary(b, vocabulary);
     if (status == ATTN_OK)
         status = build_merges(b, merges);
     json_decref(vocabulary);
@@ -178,27 +172,26 @@ static attn_status build_split(const build *b, json_t **out, json_t **normalizer
         return FAIL(b, ATTN_ERR_UNSUPPORTED,
                     "tokenizer.ggml.pre: '%s' cannot be written as tokenizer.json",
                     attn_io_printable(b->split.text, b->split.length, shown, sizeof shown));
-    return *out && *normalizer ? ATTN_OK : no_memory(b);
+    return *out && *normalizer ? ATTN_OK : NO_MEMORY(b);
 }
 
 static attn_status build_added(const build *b, json_t *added)
 {
     for (size_t i = 0; b->types && i < b->n_tokens; i++) {
-        if (b->types[i] != TOKEN_CONTROL && b->types[i] != TOKEN_USER_DEFINED)
+        const bool special = b->types[i] == TOKEN_CONTROL || (b->types[i] == TOKEN_UNKNOWN && b->kind != KIND_BYTE_LEVEL);
+        if (!special && b->types[i] != TOKEN_USER_DEFINED)
             continue;
         json_t *token =
             json_pack("{s:I, s:s%, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)i, "content",
                       b->tokens[i].text, b->tokens[i].length, "single_word", 0, "lstrip", 0,
-                      "rstrip", 0, "normalized", 0, "special", b->types[i] == TOKEN_CONTROL);
+                      "rstrip", 0, "normalized", 0, "special", special);
         if (!token || json_array_append_new(added, token))
-            return no_memory(b);
+            return NO_MEMORY(b);
     }
     return ATTN_OK;
 }
 
-/* The token that `key` names, as a new string; NULL with *status ATTN_OK where the file has no such
- * key. */
-static json_t *token_of(const build *b, const char *key, int64_t *id, attn_status *status)
+json_t *attn_gguf_tokenizer_token(const build *b, const char *key, int64_t *id, attn_status *status)
 {
     *id = -1;
     if (*status != ATTN_OK || !attn_gguf_find(b->gguf, key))
@@ -213,25 +206,25 @@ static json_t *token_of(const build *b, const char *key, int64_t *id, attn_statu
     }
     json_t *text = json_stringn(b->tokens[*id].text, b->tokens[*id].length);
     if (!text)
-        *status = no_memory(b);
+        *status = NO_MEMORY(b);
     return text;
 }
 
-/* Byte level, and in front of a text the beginning token where the file asks for it. */
+/* Byte level (of SentencePiece: nothing), and in front of a text the beginning token where the file asks for it. */
 static attn_status build_post(const build *b, json_t **out)
 {
-    bool add = false;
+    bool add = b->kind == KIND_SENTENCEPIECE;
     int64_t id;
     attn_status status = ATTN_OK;
     if (attn_gguf_find(b->gguf, "tokenizer.ggml.add_bos_token"))
         status = attn_gguf_get_bool(b->gguf, "tokenizer.ggml.add_bos_token", &add, b->error,
                                     b->error_size);
-    json_t *token = add ? token_of(b, "tokenizer.ggml.bos_token_id", &id, &status) : NULL;
+    json_t *token = add ? attn_gguf_tokenizer_token(b, "tokenizer.ggml.bos_token_id", &id, &status) : NULL;
     if (status != ATTN_OK)
         return status;
     if (!token) {
-        *out = byte_level(true);
-        return *out ? ATTN_OK : no_memory(b);
+        *out = b->kind == KIND_SENTENCEPIECE ? json_null() : byte_level(true);
+        return *out ? ATTN_OK : NO_MEMORY(b);
     }
     const char *text = json_string_value(token);
     *out = json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}],"
@@ -243,30 +236,37 @@ static attn_status build_post(const build *b, json_t **out)
                      "type_id", 1, "Sequence", "id", "B", "type_id", 1, "special_tokens", text,
                      "id", text, "ids", (json_int_t)id, "tokens", text);
     json_decref(token);
-    return *out ? ATTN_OK : no_memory(b);
+    return *out ? ATTN_OK : NO_MEMORY(b);
 }
 
 static attn_status build_tokenizer(const build *b, json_t **out)
 {
-    json_t *model = NULL, *split = NULL, *normalizer = NULL, *post = NULL, *added = json_array();
-    attn_status status = added ? build_split(b, &split, &normalizer) : no_memory(b);
+    json_t *model = NULL, *split = NULL, *normalizer = NULL, *post = NULL, *decoder = NULL, *added = json_array();
+    const bool bytes = b->kind == KIND_BYTE_LEVEL, words = b->kind == KIND_WORDPIECE;
+    attn_status status = !added  ? NO_MEMORY(b)
+                         : bytes ? build_split(b, &split, &normalizer)
+                         : words ? attn_gguf_wordpiece_steps(b, &normalizer, &split, &post, &decoder)
+                                 : attn_gguf_spm_steps(b, &normalizer, &split, &decoder);
     if (status == ATTN_OK)
         status = build_added(b, added);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && !words)
         status = build_post(b, &post);
+    if (status == ATTN_OK && bytes && !(decoder = byte_level(true)))
+        status = NO_MEMORY(b);
     if (status == ATTN_OK)
-        status = build_model(b, &model);
+        status = bytes ? build_model(b, &model) : words ? attn_gguf_wordpiece_model(b, &model) : attn_gguf_spm_model(b, &model);
     if (status == ATTN_OK) {
-        *out = json_pack("{s:s, s:n, s:n, s:O, s:O, s:O, s:O, s:o, s:O}", "version", "1.0",
+        *out = json_pack("{s:s, s:n, s:n, s:O, s:O, s:O, s:O, s:O, s:O}", "version", "1.0",
                          "truncation", "padding", "added_tokens", added, "normalizer", normalizer,
-                         "pre_tokenizer", split, "post_processor", post, "decoder",
-                         byte_level(true), "model", model);
-        status = *out ? ATTN_OK : no_memory(b);
+                         "pre_tokenizer", split, "post_processor", post, "decoder", decoder,
+                         "model", model);
+        status = *out ? ATTN_OK : NO_MEMORY(b);
     }
     json_decref(model);
     json_decref(split);
     json_decref(normalizer);
     json_decref(post);
+    json_decref(decoder);
     json_decref(added);
     return status;
 }
@@ -280,19 +280,22 @@ static attn_status build_config(const build *b, json_t **out)
     } special[] = {{"tokenizer.ggml.bos_token_id", "bos_token"},
                    {"tokenizer.ggml.eos_token_id", "eos_token"},
                    {"tokenizer.ggml.unknown_token_id", "unk_token"},
-                   {"tokenizer.ggml.padding_token_id", "pad_token"}};
+                   {"tokenizer.ggml.padding_token_id", "pad_token"},
+                   {"tokenizer.ggml.cls_token_id", "cls_token"},
+                   {"tokenizer.ggml.seperator_token_id", "sep_token"}, /* the key's own spelling */
+                   {"tokenizer.ggml.mask_token_id", "mask_token"}};
     attn_status status = ATTN_OK;
     *out = json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
                      "clean_up_tokenization_spaces", 0);
     if (!*out)
-        return no_memory(b);
+        return NO_MEMORY(b);
     for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
         int64_t id;
-        json_t *token = token_of(b, special[i].key, &id, &status);
+        json_t *token = attn_gguf_tokenizer_token(b, special[i].key, &id, &status);
         if (status != ATTN_OK)
             return status;
         if (token && json_object_set_new(*out, special[i].name, token))
-            return no_memory(b);
+            return NO_MEMORY(b);
     }
     if (attn_gguf_find(b->gguf, "tokenizer.chat_template")) {
         attn_gguf_string text;
@@ -303,7 +306,7 @@ static attn_status build_config(const build *b, json_t **out)
         if (!attn_utf8_valid(text.text, text.length))
             return FAIL(b, ATTN_ERR_FORMAT, "tokenizer.chat_template: is not UTF-8");
         if (json_object_set_new(*out, "chat_template", json_stringn(text.text, text.length)))
-            return no_memory(b);
+            return NO_MEMORY(b);
     }
     return ATTN_OK;
 }
@@ -314,6 +317,8 @@ attn_status attn_gguf_tokenizer_json(const attn_gguf *gguf, json_t **tokenizer, 
     build b = {.gguf = gguf, .error = error, .error_size = error_size};
     json_t *made = NULL, *made_config = NULL;
     attn_status status = read_values(&b);
+    if (status == ATTN_OK && b.kind == KIND_WORDPIECE)
+        status = attn_gguf_wordpiece_spelling(&b);
     if (status == ATTN_OK)
         status = build_tokenizer(&b, &made);
     if (status == ATTN_OK)
@@ -321,6 +326,8 @@ attn_status attn_gguf_tokenizer_json(const attn_gguf *gguf, json_t **tokenizer, 
     free(b.tokens);
     free(b.merges);
     free(b.types);
+    free(b.scores);
+    free(b.spelled);
     if (status != ATTN_OK) {
         json_decref(made);
         json_decref(made_config);

@@ -9,7 +9,7 @@
 /**
  * Builds tokenizer.json and tokenizer_config.json from the tokenizer.ggml.* values: byte-level BPE
  * (tokenizer.ggml.model "gpt2") with the splits that tokenizer.ggml.pre names: gpt-2, smollm,
- * llama-bpe, qwen2.
+ * llama-bpe, qwen2; SentencePiece ("llama") as BPE with byte fallback; WordPiece ("bert"), lower case.
  *
  * On success *tokenizer and *config are new references (json_decref). Errors: ATTN_ERR_UNSUPPORTED
  * for another tokenizer or split, by name; ATTN_ERR_FORMAT for tokens, merges or ids that

@@ -2,6 +2,7 @@
  *
  * SentencePiece joins, again and again, the two neighbours whose joined piece has the highest score. The same comes out of
  * BPE whose merges are all ways to cut a piece into two pieces of the vocabulary, ordered by the whole's score. */
+#include <string.h>
 #include "text/tokenizer_arrays.h"
 
 enum { LONGEST_PIECE = 512 }; /* bytes; the cuts of a piece are tried one by one */
@@ -67,13 +68,32 @@ static attn_status add_merges(attn_tokenizer *tokenizer, const attn_tokenizer_ar
     return status;
 }
 
-static attn_status add_decoders(attn_tokenizer *tokenizer, bool prefix)
+#define MARK "\xe2\x96\x81" /* U+2581, in the place of blanks */
+
+static attn_status add_replace(attn_steps *steps, const char *pattern, const char *content)
 {
-    attn_step *step = attn_steps_add(&tokenizer->decoders, ATTN_STEP_REPLACE);
+    attn_step *step = attn_steps_add(steps, ATTN_STEP_REPLACE);
     if (!step)
         return ATTN_ERR_OUT_OF_MEMORY;
-    ATTN_TEXT_TRY(attn_strbuf_add(&step->pattern, "\xe2\x96\x81", 3));
-    ATTN_TEXT_TRY(attn_strbuf_add(&step->content, " ", 1));
+    ATTN_TEXT_TRY(attn_strbuf_add(&step->pattern, pattern, strlen(pattern)));
+    return attn_strbuf_add(&step->content, content, strlen(content));
+}
+
+/* A blank goes in front of a text, and of what follows a special token, whatever it begins with. */
+static attn_status add_normalizers(attn_tokenizer *tokenizer, bool prefix)
+{
+    attn_step *step = prefix ? attn_steps_add(&tokenizer->normalizers, ATTN_STEP_PREPEND) : NULL;
+    if (prefix && !step)
+        return ATTN_ERR_OUT_OF_MEMORY;
+    if (step)
+        ATTN_TEXT_TRY(attn_strbuf_add(&step->content, MARK, strlen(MARK)));
+    return add_replace(&tokenizer->normalizers, " ", MARK);
+}
+
+static attn_status add_decoders(attn_tokenizer *tokenizer, bool prefix)
+{
+    attn_step *step;
+    ATTN_TEXT_TRY(add_replace(&tokenizer->decoders, MARK, " "));
     tokenizer->has_decoder = true;
     if (!attn_steps_add(&tokenizer->decoders, ATTN_STEP_BYTE_FALLBACK) ||
         !attn_steps_add(&tokenizer->decoders, ATTN_STEP_FUSE))
@@ -95,10 +115,6 @@ attn_status attn_arrays_spm(attn_tokenizer *tokenizer, const attn_tokenizer_arra
     tokenizer->bpe.byte_fallback = tokenizer->bpe.fuse_unk = true;
     tokenizer->bpe.unk_entry = arrays->unk_id >= 0 ? arrays->unk_id : ATTN_UNK_NONE;
     ATTN_TEXT_TRY(add_merges(tokenizer, arrays));
-    attn_step *step = attn_steps_add(&tokenizer->splitters, ATTN_STEP_METASPACE);
-    if (!step)
-        return ATTN_ERR_OUT_OF_MEMORY;
-    step->point = 0x2581;
-    step->prepend = arrays->add_space_prefix ? ATTN_PREPEND_FIRST : ATTN_PREPEND_NEVER;
+    ATTN_TEXT_TRY(add_normalizers(tokenizer, arrays->add_space_prefix != 0));
     return add_decoders(tokenizer, arrays->add_space_prefix != 0);
 }

@@ -18,10 +18,16 @@ typedef struct vocabulary {
     int32_t types[4];
     uint32_t n_types, bos;
     bool add_bos;
+    float scores[4]; /* of other models than gpt2 */
+    uint32_t n_scores, unknown, separator;
 } vocabulary;
 
 static const vocabulary good = {
-    "gpt2", "smollm", {"<s>", "a", "b", "ab"}, {"a b", "ab a"}, {3, 1, 4, 1}, 4, 0, true};
+    "gpt2", "smollm", {"<s>", "a", "b", "ab"}, {"a b", "ab a"}, {3, 1, 4, 1}, 4, 0, true, {0}, 0, 0, 0};
+static const vocabulary pieces = {
+    "llama", "", {"<unk>", "\xe2\x96\x81", "a", "\xe2\x96\x81" "a"}, {"", ""}, {2, 1, 1, 1}, 4, 0, false, {0, -1, -2, -3}, 4, 0, 0};
+static const vocabulary word_pieces = {
+    "bert", "", {"[CLS]", "[SEP]", "\xe2\x96\x81" "a", "a"}, {"", ""}, {3, 3, 1, 1}, 4, 0, false, {0}, 0, 0, 1};
 
 static void put_strings(builder *b, const char *key, const char *const *texts, uint64_t n)
 {
@@ -38,7 +44,8 @@ static attn_status convert(const vocabulary *v, json_t **tokenizer, json_t **con
     builder b = {.size = 0};
     attn_mapped_file *file;
     attn_gguf *gguf;
-    put_header(&b, 3, 0, 8);
+    const bool bytes = !strcmp(v->model, "gpt2");
+    put_header(&b, 3, 0, bytes ? 8 : 11);
     put_key(&b, "tokenizer.ggml.model", ATTN_GGUF_STRING);
     put_string(&b, v->model);
     put_key(&b, "tokenizer.ggml.pre", ATTN_GGUF_STRING);
@@ -56,6 +63,16 @@ static attn_status convert(const vocabulary *v, json_t **tokenizer, json_t **con
     put_u8(&b, v->add_bos);
     put_key(&b, "tokenizer.chat_template", ATTN_GGUF_STRING);
     put_string(&b, "{{x}}");
+    if (!bytes) {
+        put_key(&b, "tokenizer.ggml.scores", ATTN_GGUF_ARRAY);
+        put_u32(&b, ATTN_GGUF_F32);
+        put_u64(&b, v->n_scores);
+        put_bytes(&b, v->scores, v->n_scores * sizeof *v->scores);
+        put_key(&b, "tokenizer.ggml.unknown_token_id", ATTN_GGUF_U32);
+        put_u32(&b, v->unknown);
+        put_key(&b, "tokenizer.ggml.seperator_token_id", ATTN_GGUF_U32);
+        put_u32(&b, v->separator);
+    }
     assert_int_equal(attn_mapped_file_copy(b.data, b.size, "v.gguf", &file, error, error_size),
                      ATTN_OK);
     assert_int_equal(attn_gguf_parse(file, &gguf, error, error_size), ATTN_OK);
@@ -141,8 +158,8 @@ static void test_errors(void **state)
 {
     (void)state;
     vocabulary v = good;
-    v.model = "llama";
-    expect_error(&v, ATTN_ERR_UNSUPPORTED, "tokenizer.ggml.model: 'llama'");
+    v.model = "rwkv";
+    expect_error(&v, ATTN_ERR_UNSUPPORTED, "tokenizer.ggml.model: 'rwkv'");
     v = good, v.split = "o\033dd";
     expect_error(&v, ATTN_ERR_UNSUPPORTED, "tokenizer.ggml.pre: 'o?dd'");
     v = good, v.tokens[3] = "a";
@@ -159,12 +176,54 @@ static void test_errors(void **state)
     expect_error(&v, ATTN_ERR_FORMAT, "tokenizer.ggml.bos_token_id: 4");
 }
 
+/* Pieces with scores become merges; a blank goes in front. */
+static void test_sentencepiece(void **state)
+{
+    (void)state;
+    json_t *tokenizer, *config;
+    char error[512] = "";
+    if (convert(&pieces, &tokenizer, &config, error, sizeof error) != ATTN_OK)
+        fail_msg("%s", error);
+    json_t *merges = json_object_get(json_object_get(tokenizer, "model"), "merges"), *want = json_pack("[[s, s]]", "\xe2\x96\x81", "a");
+    assert_true(json_equal(merges, want));
+    assert_string_equal(text_at(tokenizer, "model", "unk_token"), "<unk>");
+    assert_int_equal(json_array_size(json_object_get(json_object_get(tokenizer, "normalizer"), "normalizers")), 2);
+    assert_int_equal(json_array_size(json_object_get(tokenizer, "added_tokens")), 1);
+    json_decref(want);
+    json_decref(tokenizer);
+    json_decref(config);
+    vocabulary v = pieces;
+    v.n_scores = 3;
+    expect_error(&v, ATTN_ERR_FORMAT, "tokenizer.ggml.scores: 3 scores for 4");
+    v = pieces, v.unknown = 9;
+    expect_error(&v, ATTN_ERR_FORMAT, "tokenizer.ggml.unknown_token_id: 9");
+}
+
+/* Marks at the beginning of words become ## inside them. */
+static void test_wordpiece(void **state)
+{
+    (void)state;
+    json_t *tokenizer, *config;
+    char error[512] = "";
+    if (convert(&word_pieces, &tokenizer, &config, error, sizeof error) != ATTN_OK)
+        fail_msg("%s", error);
+    json_t *vocab = json_object_get(json_object_get(tokenizer, "model"), "vocab");
+    assert_int_equal(json_integer_value(json_object_get(vocab, "a")), 2);
+    assert_int_equal(json_integer_value(json_object_get(vocab, "##a")), 3);
+    assert_string_equal(text_at(tokenizer, "post_processor", "type"), "TemplateProcessing");
+    assert_string_equal(json_string_value(json_object_get(config, "sep_token")), "[SEP]");
+    json_decref(tokenizer);
+    json_decref(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_sentencepiece),
+        cmocka_unit_test(test_wordpiece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,10 +217,11 @@ static void test_spm(void **state)
     arrays.eos_id = arrays.pad_id = arrays.sep_id = arrays.cls_id = arrays.mask_id = -1;
     arrays.add_bos = arrays.add_space_prefix = 1;
     attn_tokenizer *tokenizer = from_arrays(&arrays);
-    const int32_t best[] = {1, 10, 9}, bytes[] = {1, 10, 2, 3, 4, 8}, special[] = {1, 10, 1, 6};
+    const int32_t best[] = {1, 10, 9}, bytes[] = {1, 10, 2, 3, 4, 8}, special[] = {1, 10, 1, 4, 6}, blank[] = {1, 4, 10};
     check_text(tokenizer, "abc", best, 3, "abc"); /* bc (-2) before ab (-3), then the blank with a (-4) */
     check_text(tokenizer, "a\xc3\xa9 ab", bytes, 6, "a\xc3\xa9 ab");
-    check_text(tokenizer, "a<s>b", special, 4, "ab");
+    check_text(tokenizer, "a<s>b", special, 5, "a b");
+    check_text(tokenizer, " a", blank, 3, " a");
     attn_tokenizer_destroy(tokenizer);
     arrays.scores = NULL;
     assert_int_equal(attn_tokenizer_from_arrays(&arrays, &tokenizer), ATTN_ERR_INVALID_ARGUMENT);

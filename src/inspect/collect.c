@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/context.h"
+#include "ops/nn/nn_parallel.h"
 
 /* A row of at most this many keys is kept whole; of a longer one no weight below LEAST: the page's smallest step. */
 #define WHOLE_KEYS 64
@@ -47,13 +48,21 @@ static attn_status choose_rows(attn_inspect_map *map, int64_t at, int64_t most_p
     return ATTN_OK;
 }
 
+int64_t attn_collect_rows(int64_t n_keys)
+{
+    const int64_t rows = (4 << 20) / (n_keys > 0 ? n_keys : 1);
+    return rows < 16 ? 16 : rows > ATTN_COLLECT_ROWS ? ATTN_COLLECT_ROWS : rows;
+}
+
 attn_status attn_collect_start(attn_collector *c, attn_inspect_map *map, int64_t at, int64_t most_weights,
-                               int64_t most_pairs)
+                               int64_t most_pairs, int32_t n_threads)
 {
     const int64_t heads = map->n_layers * map->n_heads;
     memset(c, 0, sizeof *c);
     c->map = map;
     c->at = at;
+    c->n_threads = n_threads;
+    c->most_rows = attn_collect_rows(map->n_keys);
     c->only_layer = c->only_head = -1;
     ATTN_TRY(choose_rows(map, at, most_pairs));
     const int64_t rows = heads * map->n_rows, most = most_weights / (rows ? rows : 1);
@@ -65,8 +74,8 @@ attn_status attn_collect_start(attn_collector *c, attn_inspect_map *map, int64_t
     map->at_rows = at >= 0 ? calloc((size_t)(heads * map->n_keys), sizeof(float)) : NULL;
     const bool columns = at >= 0 && map->attention == ATTN_ATTENTION_SELF;
     map->at_columns = columns ? malloc((size_t)(heads * map->n_queries) * sizeof(float)) : NULL;
-    c->block = malloc((size_t)(ATTN_COLLECT_ROWS * (map->n_keys + 1)) * sizeof *c->block);
-    c->order = malloc((size_t)(map->n_keys + 1) * sizeof *c->order);
+    c->block = malloc((size_t)(c->most_rows * (map->n_keys + 1)) * sizeof *c->block);
+    c->order = malloc((size_t)(c->most_rows * (map->most_kept + 1)) * sizeof *c->order);
     if (!map->starts || !map->stats || (at >= 0 && !map->at_rows) || (columns && !map->at_columns) || !c->block ||
         !c->order)
         return no_memory();
@@ -141,34 +150,62 @@ int64_t attn_inspect_largest(const float *w, int64_t n, int64_t most, float leas
     return count;
 }
 
-static void add_to_stat(const attn_inspect_map *map, attn_inspect_stat *stat, int64_t query, const float *w)
+/* What a row gives, before it is stored. */
+typedef struct row_found {
+    double entropy, distance;
+    float largest; /* on a key other than 0 and the own one; 0: none */
+    int32_t key;
+    int64_t kept; /* of its weights, listed in order */
+} row_found;
+
+typedef struct block_job {
+    attn_collector *c;
+    const attn_row *rows;
+    row_found *found;
+} block_job;
+
+static void find_in_row(void *arg, int64_t r)
 {
+    const block_job *job = arg;
+    const attn_inspect_map *map = job->c->map;
+    const int64_t query = job->rows[r].query;
     const bool self = map->attention == ATTN_ATTENTION_SELF;
-    double entropy = 0, distance = 0;
+    const float *w = job->c->block + r * map->n_keys;
+    row_found found = {.key = -1};
     for (int64_t j = 0; j < map->n_keys; j++) {
         if (!(w[j] > 0))
             continue;
-        entropy -= (double)w[j] * log((double)w[j]);
-        distance += self ? (double)w[j] * fabs((double)(query - j)) : 0;
-        if (j > 0 && !(self && j == query) && w[j] > stat->largest) {
-            stat->largest = w[j];
-            stat->query = (int32_t)query;
-            stat->key = (int32_t)j;
+        found.entropy -= (double)w[j] * log((double)w[j]);
+        found.distance += self ? (double)w[j] * fabs((double)(query - j)) : 0;
+        if (j > 0 && !(self && j == query) && w[j] > found.largest) {
+            found.largest = w[j];
+            found.key = (int32_t)j;
         }
     }
-    stat->entropy += (float)entropy;
-    stat->distance += (float)distance;
-    stat->first += w[0];
+    found.kept = attn_inspect_largest(w, map->n_keys, map->most_kept, map->least_kept, job->c->order + r * map->most_kept);
+    job->found[r] = found;
 }
 
-static attn_status store_row(attn_collector *c, int64_t head, int64_t query, const float *w)
+static void add_to_stat(attn_inspect_stat *stat, int64_t query, const row_found *found, float first)
+{
+    if (found->largest > stat->largest) {
+        stat->largest = found->largest;
+        stat->query = (int32_t)query;
+        stat->key = found->key;
+    }
+    stat->entropy += (float)found->entropy;
+    stat->distance += (float)found->distance;
+    stat->first += first;
+}
+
+static attn_status store_row(attn_collector *c, int64_t head, int64_t query, const float *w, const int64_t *order,
+                             int64_t kept)
 {
     attn_inspect_map *map = c->map;
-    ATTN_TRY(reserve(c, map->most_kept));
-    const int64_t kept = attn_inspect_largest(w, map->n_keys, map->most_kept, map->least_kept, c->order);
+    ATTN_TRY(reserve(c, kept));
     for (int64_t i = 0; i < kept; i++) {
-        map->keys[c->n_weights] = (int32_t)c->order[i];
-        map->weights[c->n_weights++] = w[c->order[i]];
+        map->keys[c->n_weights] = (int32_t)order[i];
+        map->weights[c->n_weights++] = w[order[i]];
     }
     map->starts[++c->next_row] = c->n_weights;
     if (query == c->at)
@@ -183,21 +220,24 @@ static attn_status collect_head(attn_collector *c, const attn_layer_view *view, 
     attn_inspect_map *map = c->map;
     attn_inspect_stat *stat = &map->stats[head];
     attn_row rows[ATTN_COLLECT_ROWS];
+    row_found found[ATTN_COLLECT_ROWS];
+    block_job job = {c, rows, found};
     int64_t counted = 0;
     stat->query = stat->key = -1;
-    for (int64_t first = 0; first < map->n_rows; first += ATTN_COLLECT_ROWS) {
-        const int64_t n = map->n_rows - first < ATTN_COLLECT_ROWS ? map->n_rows - first : ATTN_COLLECT_ROWS;
+    for (int64_t first = 0; first < map->n_rows; first += c->most_rows) {
+        const int64_t n = map->n_rows - first < c->most_rows ? map->n_rows - first : c->most_rows;
         const attn_view block = attn_view_of(c->block, ATTN_F32, 1, 1, n, map->n_keys);
         for (int64_t r = 0; r < n; r++)
             rows[r] = (attn_row){0, from_head, map->queries[first + r]};
         attn_status status = attn_sdpa_rows(view->ctx, view->attention, rows, n, &block);
         if (status != ATTN_OK)
             return attn_model_fail(status, "rows of attention: %s", attn_ctx_error(view->ctx));
+        attn_nn_for(n * map->n_keys > 10000 ? c->n_threads : 1, n, find_in_row, &job);
         for (int64_t r = 0; r < n; r++) {
             const float *w = c->block + r * map->n_keys;
-            ATTN_TRY(store_row(c, head, rows[r].query, w));
+            ATTN_TRY(store_row(c, head, rows[r].query, w, c->order + r * map->most_kept, found[r].kept));
             if (rows[r].query > 0 || map->encoder || map->attention == ATTN_ATTENTION_CROSS) {
-                add_to_stat(map, stat, rows[r].query, w);
+                add_to_stat(stat, rows[r].query, &found[r], w[0]);
                 counted++;
             }
         }

@@ -161,7 +161,8 @@ static attn_status start_map(attn_inspect_run *run, int slot, int32_t attention,
     map->value_norms = calloc((size_t)(map->n_layers * map->n_heads * n_keys), sizeof(float));
     if (!map->value_norms)
         return attn_inspect_no_memory();
-    return attn_collect_start(&run->collectors[slot], map, at, run->a.most_weights, run->a.most_pairs);
+    return attn_collect_start(&run->collectors[slot], map, at, run->a.most_weights, run->a.most_pairs,
+                              run->s->worker.n_threads);
 }
 
 /* A map of one head with every row, where the text is too long for all rows of all heads. */
@@ -178,7 +179,7 @@ static attn_status start_focus(attn_inspect_run *run)
     map->n_layers = map->n_heads = 1;
     map->n_queries = base->n_queries;
     map->n_keys = base->n_keys;
-    ATTN_TRY(attn_collect_start(&run->focus, map, run->a.at, run->a.most_weights, INT64_MAX));
+    ATTN_TRY(attn_collect_start(&run->focus, map, run->a.at, run->a.most_weights, INT64_MAX, run->s->worker.n_threads));
     run->focus.only_layer = run->a.layer;
     run->focus.only_head = run->a.head;
     return ATTN_OK;

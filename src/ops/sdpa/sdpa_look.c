@@ -14,6 +14,7 @@ typedef struct look_job {
     const attn_wide_kernels *kernels;
     const attn_row *rows; /* NULL: every row */
     int64_t n_rows, k;
+    int64_t slice; /* of chosen rows: how many a task takes, at most ATTN_WIDE_ROWS */
     double *scratch; /* scratch_count doubles per worker */
     int64_t scratch_count;
     const attn_view *weights;
@@ -110,27 +111,40 @@ static int64_t blocks_per_head(const attn_problem *p)
     return (p->seq_q + ATTN_WIDE_ROWS - 1) / ATTN_WIDE_ROWS;
 }
 
-/* One chosen row, or a block of rows where every row is wanted. */
+/* Chosen rows first .. end - 1: those that follow each other in one head share a block. */
+static void look_chosen(look_block *block, int64_t end, double *scratch)
+{
+    const attn_row *rows = block->job->rows;
+    while (block->first < end) {
+        const attn_row *row = rows + block->first;
+        int64_t count = 1;
+        while (block->first + count < end && row[count].batch == row->batch && row[count].head == row->head &&
+               row[count].query == row->query + count)
+            count++;
+        look(block, row->batch, row->head, row->query, count, scratch);
+    }
+}
+
+/* A slice of chosen rows, or a block of rows where every row is wanted. */
 static void look_task(void *arg, int64_t task, int32_t worker)
 {
     const look_job *job = arg;
     const attn_problem *p = job->p;
     double *scratch = job->scratch + worker * job->scratch_count;
-    look_block block = {.job = job, .first = task};
-    attn_row row = {0, 0, 0};
-    int64_t count = 1, first = task;
+    look_block block = {.job = job};
+    int64_t count, first;
     if (job->rows) {
-        row = job->rows[task];
+        block.first = first = task * job->slice;
+        count = job->n_rows - first < job->slice ? job->n_rows - first : job->slice;
+        job->begin(job, first, count);
+        look_chosen(&block, first + count, scratch);
     } else {
-        int64_t head = task / blocks_per_head(p);
-        row.batch = head / p->n_heads;
-        row.head = head % p->n_heads;
-        row.query = task % blocks_per_head(p) * ATTN_WIDE_ROWS;
-        count = p->seq_q - row.query < ATTN_WIDE_ROWS ? p->seq_q - row.query : ATTN_WIDE_ROWS;
-        block.first = first = head * p->seq_q + row.query;
+        int64_t head = task / blocks_per_head(p), query = task % blocks_per_head(p) * ATTN_WIDE_ROWS;
+        count = p->seq_q - query < ATTN_WIDE_ROWS ? p->seq_q - query : ATTN_WIDE_ROWS;
+        block.first = first = head * p->seq_q + query;
+        job->begin(job, first, count);
+        look(&block, head / p->n_heads, head % p->n_heads, query, count, scratch);
     }
-    job->begin(job, first, count);
-    look(&block, row.batch, row.head, row.query, count, scratch);
     if (job->finish)
         job->finish(&block, first, count);
 }
@@ -359,6 +373,11 @@ static attn_status run_rows(attn_ctx *ctx, look_job *job)
     double work = (double)job->n_rows * (double)p->seq_kv * (double)(p->head_dim + 16);
     int64_t n_tasks = job->rows ? job->n_rows : p->batch * p->n_heads * blocks_per_head(p);
     int32_t n_workers = attn_ctx_workers(ctx, n_tasks, work);
+    if (job->rows) { /* two slices for each worker, so that one who is late can be helped */
+        const int64_t slice = job->n_rows / (2 * n_workers);
+        job->slice = slice < 1 ? 1 : slice > ATTN_WIDE_ROWS ? ATTN_WIDE_ROWS : slice;
+        n_tasks = (job->n_rows + job->slice - 1) / job->slice;
+    }
     ATTN_TRY(take_scratch(ctx, job, n_workers, 0));
     attn_ctx_for(ctx, n_tasks, n_workers, look_task, job);
     return ATTN_OK;

@@ -187,13 +187,13 @@ static void show(const cli_term *term, const state *s)
     int n = 0;
     if (in->n_screened > 0)
         n = snprintf(text, sizeof text,
-                     "Rank correlation of weight and effect: %.2f over %lld screened readings (estimates, by %s), %.2f "
-                     "without the first token;",
-                     in->estimated.all, (long long)in->estimated.n,
-                     in->estimate == ATTN_ESTIMATE_DIRECT ? "direct effect" : "gradient", in->estimated.without_first);
+                     "Rank correlation of weight and effect: %.2f over %lld of %lld screened readings (estimates, by %s), "
+                     "%.2f without the first token;",
+                     in->estimated.all, (long long)in->estimated.n, (long long)in->n_screened,
+                     in->estimate == ATTN_ESTIMATE_DIRECT ? "direct effect, of the last position only" : "gradient", in->estimated.without_first);
     else
-        n = snprintf(text, sizeof text, "No reading was screened (this kind of model only up to 256 tokens). Rank "
-                                        "correlation of weight and effect:");
+        n = snprintf(text, sizeof text, "No reading was screened (the gradient takes more than 2 GB or 20 billion readings "
+                                        "here). Rank correlation of weight and effect:");
     snprintf(text + n, sizeof text - (size_t)n, " %.2f over %lld drawn at random and cut (exact), %.2f without the first token.",
              in->sampled.all, (long long)in->sampled.n, in->sampled.without_first);
     putchar('\n');

@@ -41,7 +41,8 @@ typedef struct attn_inspect_args {
     int64_t most_pairs;         /* pairs of positions computed for all heads together; 0: 600,000,000. A longer text keeps
                                    evenly spaced rows instead of all */
     int64_t n_exact;            /* readings with the largest estimates that are cut in the model; 0: 24; -1: none */
-    int64_t n_sample;           /* readings drawn at random that are cut, too, for the rank correlation; 0: 48; -1: none */
+    int64_t n_sample;           /* readings drawn at random that are cut, too, for the rank correlation; 0: 48; -1: none. Of
+                                   decoders and more than 256 tokens: by the last 32 positions */
     int64_t window;             /* layers cut together in `windows`; 0: a fifth of them, at least 1 */
     uint64_t seed;
     uint32_t flags;             /* ATTN_INSPECT_* */
@@ -105,7 +106,7 @@ typedef struct attn_inspect_edge {
     float direct;                  /* <d outcome / d stream, weight W_O v>, the final norm's scale frozen: what reaches the
                                       logits without passing another layer. 0 for queries before the last and for an
                                       encoder beside a decoder; NaN: not defined for this model */
-    float estimate;                /* by which all readings were screened */
+    float estimate;                /* by which all readings of the text were screened; NaN: not screened */
     attn_inspect_effect knockout;  /* weight 0, the rest of the row renormalised */
     attn_inspect_effect removal;   /* weight 0, the rest as it was */
     attn_inspect_effect mean;      /* v replaced by the mean of this head's values over the text */
@@ -125,7 +126,8 @@ typedef struct attn_inspect_head {
 } attn_inspect_head;
 
 enum { /* attn_inspection.estimate */
-    ATTN_ESTIMATE_DIRECT = 0,  /* |direct| of the last position's readings; other positions are not screened */
+    ATTN_ESTIMATE_DIRECT = 0,  /* |direct| of the last position's readings, others not: where the gradient would take more than
+                                  2 GB, or there are more than 20 billion readings */
     ATTN_ESTIMATE_GRADIENT = 1, /* first-order effect of the knockout: <d outcome / d head output, a (y - v) / (1 - a)> */
     ATTN_ESTIMATE_DISTANCE = 2  /* of an embedding: the first-order distance that the knockout moves it, from gradients along
                                    random directions u: sqrt(mean (u J delta)^2), 8 of them: some 25 % off */
@@ -174,14 +176,14 @@ typedef struct attn_inspection {
     attn_inspect_effect *windows;      /* [its n_layers] layers l - window / 2 .. of that many; NULL: none */
     int64_t n_cut_heads;               /* of all maps together */
     attn_inspect_head *heads;          /* [n_cut_heads], map after map; NULL unless ATTN_INSPECT_HEADS */
-    attn_inspect_correlation estimated; /* weight against |estimate|, over all screened readings */
+    attn_inspect_correlation estimated; /* weight against |estimate|, over 200,000 of the screened readings, evenly spaced */
     attn_inspect_correlation sampled;   /* weight against |knockout|, over the random sample */
     char note[256];                    /* what is not defined for this model, and why; "" */
 } attn_inspection;
 
 /** Runs the text through the model and measures it. The session must be of batch 1; it is started anew and holds the
- * text's tokens afterwards. Memory is linear in the text: rows are taken one block at a time (attn_sdpa_rows) and kept
- * as their largest weights. args->tokens are borrowed for the call.
+ * text's tokens afterwards. Memory is linear in the text: rows are taken one block at a time (attn_sdpa_rows), kept as their
+ * largest weights, and screened by a gradient whose passes go back layer by layer. args->tokens are borrowed for the call.
  *
  * Measures are defined for decoders with logits. Direct effects need norms before the layers only (pre-norm), the gradient
  * also a plain or gated feed-forward part; else the note says what is missing and NaN stands there.

@@ -164,6 +164,24 @@ typedef struct block_job {
     row_found *found;
 } block_job;
 
+/* Sum of -w ln w over [0, n); a weight below 1e-12 adds less than 3e-11. */
+static double entropy_of(const float *w, int64_t n)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        if (w[j] > 1e-12f)
+            sum -= (double)w[j] * (double)logf(w[j]);
+    return sum;
+}
+
+static double distance_of(const float *w, int64_t n, int64_t query)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        sum += (double)w[j] * (double)(query > j ? query - j : j - query);
+    return sum;
+}
+
 static void find_in_row(void *arg, int64_t r)
 {
     const block_job *job = arg;
@@ -171,18 +189,14 @@ static void find_in_row(void *arg, int64_t r)
     const int64_t query = job->rows[r].query;
     const bool self = map->attention == ATTN_ATTENTION_SELF;
     const float *w = job->c->block + r * map->n_keys;
-    row_found found = {.key = -1};
-    for (int64_t j = 0; j < map->n_keys; j++) {
-        if (!(w[j] > 0))
-            continue;
-        found.entropy -= (double)w[j] * log((double)w[j]);
-        found.distance += self ? (double)w[j] * fabs((double)(query - j)) : 0;
-        if (j > 0 && !(self && j == query) && w[j] > found.largest) {
+    const int64_t n = self && !map->encoder ? query + 1 : map->n_keys; /* none behind these */
+    row_found found = {.key = -1, .entropy = entropy_of(w, n), .distance = self ? distance_of(w, n, query) : 0};
+    for (int64_t j = 1; j < n; j++)
+        if (w[j] > found.largest && !(self && j == query)) {
             found.largest = w[j];
             found.key = (int32_t)j;
         }
-    }
-    found.kept = attn_inspect_largest(w, map->n_keys, map->most_kept, map->least_kept, job->c->order + r * map->most_kept);
+    found.kept = attn_inspect_largest(w, n, map->most_kept, map->least_kept, job->c->order + r * map->most_kept);
     job->found[r] = found;
 }
 

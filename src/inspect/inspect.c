@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "inspect/inspect_run.h"
+#include "inspect/inspect_backward.h"
 
 #define MOST_WEIGHTS 2000000
 #define MOST_PAIRS   600000000
@@ -115,10 +115,9 @@ static void capture(attn_inspect_run *run, attn_inspect_site *site, const attn_l
             memcpy(site->values + ((layer * d->n_kv_heads + h) * site->n_keys + j) * d->head_dim,
                    (const float *)value->data + h * value->stride[1] + j * value->stride[2],
                    (size_t)d->head_dim * sizeof(float));
-    if (site->first_kept)
+    if (!run->gradient)
         return;
     site->attention[layer] = *args;
-    copy_view_rows(&args->query, n, site->queries + layer * n * width);
     copy_view_rows(&args->key, site->n_keys, site->keys + layer * site->n_keys * kv_width);
     copy_view_rows(&view->residual, n, site->stream + layer * n * d->d_model);
 }
@@ -135,7 +134,7 @@ static attn_status look(void *user, const attn_layer_view *view)
         return ATTN_OK;
     if (view->attention->value.dtype != ATTN_F32)
         return attn_model_fail(ATTN_ERR_UNSUPPORTED, "the session's kv_dtype must be f32 for an inspection");
-    ATTN_TRY(attn_inspect_values(run->model, cross ? &w->cross : &w->self, view,
+    ATTN_TRY(attn_inspect_values(run, cross ? &w->cross : &w->self, view,
                                  map->value_norms + view->layer * map->n_heads * map->n_keys));
     ATTN_TRY(attn_collect_layer(c, view));
     if (run->focus.map && !cross)
@@ -196,7 +195,22 @@ static void finish_maps(attn_inspect_run *run)
 
 /* ---- the passes ---- */
 
-/* Room for what measures need of the map that was started last. Long texts of decoders keep the last position alone. */
+/* Whether the gradient stays in its bounds. It keeps keys, values and streams of all layers; all heads' outputs may be kept, too. */
+static bool gradient_fits(const attn_inspect_run *run)
+{
+    const attn_description *d = &run->model->d;
+    const bool two = d->kind == ATTN_MODEL_ENCODER_DECODER;
+    const double width = (double)(d->n_heads * d->head_dim), kv = 2.0 * (double)(d->n_kv_heads * d->head_dim);
+    const double heads = run->a.flags & ATTN_INSPECT_HEADS ? width : 0, own = (double)d->d_model + heads;
+    const double n = (double)run->a.n_tokens, target = (double)run->a.n_target, layers = (double)d->n_layers;
+    const double floats = two ? (double)run->model->w.encoder.n_layers * n * (own + kv) + layers * (2 * target * own + (target + n) * kv)
+                              : layers * n * (own + kv);
+    const double decoder = d->kind == ATTN_MODEL_ENCODER ? n * n : two ? target * (target / 2 + n) : n * n / 2;
+    const double readings = (double)d->n_heads * (layers * decoder + (two ? (double)run->model->w.encoder.n_layers * n * n : 0));
+    return 4 * floats + (double)attn_backward_bytes(run) <= ATTN_INSPECT_MOST_BYTES && readings <= ATTN_INSPECT_MOST_READINGS;
+}
+
+/* Room for what measures need of the map that was started last. */
 static attn_status start_site(attn_inspect_run *run, bool cross)
 {
     const attn_description *d = &run->model->d;
@@ -204,24 +218,22 @@ static attn_status start_site(attn_inspect_run *run, bool cross)
     const attn_inspect_map *map = &run->out->maps[id];
     attn_inspect_site *site = &run->sites[id];
     const int64_t nq = map->n_queries, nk = map->n_keys, layers = map->n_layers, width = d->n_heads * d->head_dim;
-    const bool whole = (nq <= ATTN_INSPECT_WHOLE && nk <= ATTN_INSPECT_WHOLE) || d->kind != ATTN_MODEL_DECODER ||
-                       (run->a.flags & ATTN_INSPECT_HEADS) || run->a.pair;
     site->stack = run->encoder_pass ? &run->model->w.encoder : &run->model->w.stack;
     site->cross = cross;
     site->causal = !map->encoder && !cross;
     site->n_queries = nq;
     site->n_keys = nk;
-    site->first_kept = whole ? 0 : nq - 1;
+    site->first_kept = run->a.flags & ATTN_INSPECT_HEADS ? 0 : nq - 1;
     site->heads = calloc((size_t)(layers * (nq - site->first_kept) * width), sizeof(float));
     site->values = calloc((size_t)(layers * d->n_kv_heads * nk * d->head_dim), sizeof(float));
-    site->queries = whole ? calloc((size_t)(layers * nq * width), sizeof(float)) : NULL;
-    site->keys = whole ? calloc((size_t)(layers * nk * d->n_kv_heads * d->head_dim), sizeof(float)) : NULL;
-    site->stream = whole ? calloc((size_t)(layers * nq * d->d_model), sizeof(float)) : NULL;
-    site->attention = whole ? calloc((size_t)layers, sizeof *site->attention) : NULL;
-    if (!site->heads || !site->values ||
-        (whole && (!site->queries || !site->keys || !site->stream || !site->attention)))
+    if (!site->heads || !site->values)
         return attn_inspect_no_memory();
-    return ATTN_OK;
+    if (!run->gradient)
+        return ATTN_OK;
+    site->keys = calloc((size_t)(layers * nk * d->n_kv_heads * d->head_dim), sizeof(float));
+    site->stream = calloc((size_t)(layers * nq * d->d_model), sizeof(float));
+    site->attention = calloc((size_t)layers, sizeof *site->attention);
+    return site->keys && site->stream && site->attention ? ATTN_OK : attn_inspect_no_memory();
 }
 
 static attn_status residual_room(const attn_inspect_run *run, int64_t n, float **residual)
@@ -379,6 +391,7 @@ static attn_status run_all(attn_inspect_run *run)
     if (!out->maps)
         return attn_inspect_no_memory();
     ATTN_TRY(result_room(run));
+    run->gradient = measures && gradient_fits(run);
     if (d->kind != ATTN_MODEL_DECODER)
         ATTN_TRY(encoder_pass(run, measures));
     if (d->kind != ATTN_MODEL_ENCODER)
@@ -392,14 +405,15 @@ static attn_status run_all(attn_inspect_run *run)
     out->measured = 1;
     ATTN_TRY(attn_inspect_outcome_direction(run));
     ATTN_TRY(attn_inspect_directs(run));
-    ATTN_TRY(attn_inspect_gradient(run));
+    ATTN_TRY(attn_inspect_cut_heads(run));
+    ATTN_TRY(attn_inspect_choose(run));
     return attn_inspect_cuts(run);
 }
 
 static void site_free(attn_inspect_site *site)
 {
-    float *arrays[] = {site->heads,        site->queries,   site->keys,       site->values,     site->stream,
-                       site->head_directs, site->estimates, site->pair_heads, site->pair_values};
+    float *arrays[] = {site->heads,        site->keys,       site->values,     site->stream,
+                       site->head_directs, site->pair_heads, site->pair_values};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
     free(site->attention);

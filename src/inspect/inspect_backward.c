@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ops/nn/nn_parallel.h"
 
 /* ---- pieces ---- */
 
@@ -134,24 +135,59 @@ static void add(int64_t n, const float *x, float *y)
 
 /* ---- feed-forward parts ---- */
 
-/* The gate's product and its slopes: gate and up [n] become d_gate and d_up, d_out the gradient of the product. */
-static void gate_backward(const attn_inspect_run *run, const attn_mlp_options *o, int64_t n, const float *d_out, float *gate,
-                          float *up)
+/* Elements of a feed-forward part, in pieces that threads share. */
+typedef struct slopes {
+    const attn_inspect_run *run;
+    int64_t n;
+    const float *d_out;
+    float *gate, *up; /* gate NULL: a plain part */
+} slopes;
+
+#define SLOPES 4096
+
+/* Of a plain part: up becomes the gradient before the activation. */
+static void plain_slopes(const slopes *s, int64_t from, int64_t n)
 {
+    for (int64_t i = from; i < from + n; i++)
+        s->up[i] = (float)((double)s->d_out[i] * attn_activation_slope(s->run->model->d.mlp.act, (double)s->up[i]));
+}
+
+static void gate_slopes(const slopes *s, int64_t from, int64_t n)
+{
+    const attn_mlp_options *o = &s->run->model->d.mlp;
+    float value[SLOPES], *gate = s->gate + from, *up = s->up + from;
+    memcpy(value, gate, (size_t)n * sizeof *value);
+    attn_activate(&s->run->s->worker, o->act, value, n);
     for (int64_t i = 0; i < n; i++) {
-        const double by = (double)d_out[i], g = (double)gate[i], u = (double)up[i];
+        const double by = (double)s->d_out[from + i], g = (double)gate[i], u = (double)up[i];
         if (o->swiglu_limit > 0) { /* (up + 1) gate / (1 + exp(-alpha gate)), both clamped: no slope beyond */
             const double limit = o->swiglu_limit, gc = fmin(g, limit), uc = fmax(-limit, fmin(u, limit));
-            const double s = 1 / (1 + exp(-o->swiglu_alpha * gc));
-            gate[i] = (float)(g > limit ? 0 : by * (uc + 1) * s * (1 + o->swiglu_alpha * gc * (1 - s)));
-            up[i] = (float)(fabs(u) > limit ? 0 : by * gc * s);
+            const double sigmoid = 1 / (1 + exp(-o->swiglu_alpha * gc));
+            gate[i] = (float)(g > limit ? 0 : by * (uc + 1) * sigmoid * (1 + o->swiglu_alpha * gc * (1 - sigmoid)));
+            up[i] = (float)(fabs(u) > limit ? 0 : by * gc * sigmoid);
         } else {
-            float value = gate[i];
-            attn_activate(&run->s->worker, o->act, &value, 1);
             gate[i] = (float)(by * u * attn_activation_slope(o->act, g));
-            up[i] = (float)by * value;
+            up[i] = (float)by * value[i];
         }
     }
+}
+
+static void some_slopes(void *arg, int64_t piece)
+{
+    const slopes *s = arg;
+    const int64_t from = piece * SLOPES, n = s->n - from < SLOPES ? s->n - from : SLOPES;
+    if (s->gate)
+        gate_slopes(s, from, n);
+    else
+        plain_slopes(s, from, n);
+}
+
+/* The gate's product and its slopes: gate and up [n] become d_gate and d_up, d_out the gradient of the product. Without a gate
+ * up becomes the gradient before the activation. */
+static void activation_backward(const attn_inspect_run *run, int64_t n, const float *d_out, float *gate, float *up)
+{
+    slopes s = {run, n, d_out, gate, up};
+    attn_nn_for(run->s->worker.n_threads, (n + SLOPES - 1) / SLOPES, some_slopes, &s);
 }
 
 /* d_in = the gradient of y = mlp(in) for d_out; they do not overlap. */
@@ -163,12 +199,11 @@ static attn_status dense_backward(const attn_inspect_run *run, const attn_layer_
     ATTN_TRY(attn_inspect_linear_back(run, &w->down, n, d_out, false, b->d_wide));
     if (d->mlp.gated) {
         attn_inspect_linear(run, &w->gate, n, in, NULL, b->gate);
-        gate_backward(run, &d->mlp, n * d->d_ff, b->d_wide, b->gate, b->up);
+        activation_backward(run, n * d->d_ff, b->d_wide, b->gate, b->up);
         ATTN_TRY(attn_inspect_linear_back(run, &w->gate, n, b->gate, false, d_in));
         return attn_inspect_linear_back(run, &w->up, n, b->up, true, d_in);
     }
-    for (int64_t i = 0; i < n * d->d_ff; i++)
-        b->up[i] = (float)((double)b->d_wide[i] * attn_activation_slope(d->mlp.act, (double)b->up[i]));
+    activation_backward(run, n * d->d_ff, b->d_wide, NULL, b->up);
     return attn_inspect_linear_back(run, &w->up, n, b->up, false, d_in);
 }
 
@@ -205,7 +240,7 @@ static attn_status mixture_row(const attn_inspect_run *run, const attn_layer_wei
         d_weights[i] = (float)along;
         mean += (double)weights[i] * along;
         ATTN_TRY(attn_inspect_linear_back(run, &w->expert_down[e], 1, b->row, false, act));
-        gate_backward(run, o, d->d_ff, act, b->gate, b->up);
+        activation_backward(run, d->d_ff, act, b->gate, b->up);
         ATTN_TRY(attn_inspect_linear_back(run, &w->expert_gate[e], 1, b->gate, true, d_in));
         ATTN_TRY(attn_inspect_linear_back(run, &w->expert_up[e], 1, b->up, true, d_in));
     }
@@ -281,28 +316,81 @@ static attn_view writable(float *data, int64_t heads, int64_t n, int64_t dim)
     return v;
 }
 
+attn_sdpa_args attn_backward_call(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer,
+                                  const attn_backward *b)
+{
+    const attn_description *d = &run->model->d;
+    const int64_t n = site->n_queries, keys = site->n_keys, dim = d->head_dim, kv_width = d->n_kv_heads * dim;
+    attn_sdpa_args args = site->attention[layer];
+    args.query = rows_view(b->queries, d->n_heads, n, dim);
+    args.key = rows_view(site->keys + layer * keys * kv_width, d->n_kv_heads, keys, dim);
+    args.value = attn_cview_of(site->values + layer * keys * kv_width, ATTN_F32, 1, d->n_kv_heads, keys, dim);
+    args.out = writable(b->heads, d->n_heads, n, dim);
+    args.lse = b->lse;
+    return args;
+}
+
+static const float *entered(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer)
+{
+    return site->stream + layer * site->n_queries * run->model->d.d_model;
+}
+
+static const attn_norm *norm_in_front(const attn_inspect_site *site, int64_t layer)
+{
+    const attn_layer_weights *w = &site->stack->layers[layer];
+    return site->cross ? &w->norm_cross : &w->norm1;
+}
+
+static const attn_attention_weights *weights_of(const attn_inspect_site *site, int64_t layer)
+{
+    const attn_layer_weights *w = &site->stack->layers[layer];
+    return site->cross ? &w->cross : &w->self;
+}
+
+static attn_status rotate(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer, const attn_backward *b,
+                          int64_t heads, bool back, float *x)
+{
+    attn_pass pass = {.s = run->s, .d = &run->model->d, .total = site->n_queries, .positions = b->positions};
+    if (run->model->d.position != ATTN_POSITION_ROPE || site->cross)
+        return ATTN_OK;
+    return attn_pass_rotate(&pass, layer, heads, back, x);
+}
+
+attn_status attn_backward_again(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer, attn_backward *b)
+{
+    const attn_description *d = &run->model->d;
+    const attn_attention_weights *a = weights_of(site, layer);
+    const int64_t n = site->n_queries, all = n * d->n_heads * d->head_dim;
+    const float *in = entered(run, site, layer);
+    if (d->place != ATTN_NORM_POST) {
+        norm_again(run, norm_in_front(site, layer), n, in, b->normed);
+        in = b->normed;
+    }
+    attn_inspect_linear(run, &a->q, n, in, NULL, b->queries);
+    if (a->q_norm.weight)
+        attn_norm_rows(&run->s->worker, &d->norm, &a->q_norm, all / a->q_norm_dim, a->q_norm_dim, b->queries, a->q_norm_dim,
+                       b->queries, a->q_norm_dim);
+    ATTN_TRY(rotate(run, site, layer, b, d->n_heads, false, b->queries));
+    const attn_sdpa_args args = attn_backward_call(run, site, layer, b);
+    const attn_status status = attn_sdpa_forward(run->s->ctx, &args, NULL, 0);
+    return status == ATTN_OK ? ATTN_OK : attn_model_fail(status, "attention: %s", attn_ctx_error(run->s->ctx));
+}
+
 /* d_q, d_k and d_v of the operator's call of a layer, for d_heads. */
 static attn_status operator_backward(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer,
                                      attn_backward *b)
 {
     const attn_description *d = &run->model->d;
-    const int64_t n = site->n_queries, keys = site->n_keys, dim = d->head_dim, kv_width = d->n_kv_heads * dim;
-    attn_sdpa_args args = site->attention[layer];
+    const int64_t n = site->n_queries, keys = site->n_keys, dim = d->head_dim;
+    const attn_sdpa_args args = attn_backward_call(run, site, layer, b);
     attn_sdpa_backward_args back;
-    args.query = rows_view(site->queries + layer * n * d->n_heads * dim, d->n_heads, n, dim);
-    args.key = rows_view(site->keys + layer * keys * kv_width, d->n_kv_heads, keys, dim);
-    args.value = attn_cview_of(site->values + layer * keys * kv_width, ATTN_F32, 1, d->n_kv_heads, keys, dim);
-    args.out = writable(b->heads, d->n_heads, n, dim);
-    args.lse = b->lse;
-    attn_status status = attn_sdpa_forward(run->s->ctx, &args, NULL, 0);
     ATTN_ARGS_INIT(&back);
     back.forward = &args;
     back.d_out = rows_view(b->d_heads, d->n_heads, n, dim);
     back.d_query = writable(b->d_q, d->n_heads, n, dim);
     back.d_key = writable(b->d_k, d->n_kv_heads, keys, dim);
     back.d_value = writable(b->d_v, d->n_kv_heads, keys, dim);
-    if (status == ATTN_OK)
-        status = attn_sdpa_backward(run->s->ctx, &back, NULL, 0);
+    const attn_status status = attn_sdpa_backward(run->s->ctx, &back, NULL, 0);
     return status == ATTN_OK ? ATTN_OK : attn_model_fail(status, "attention: %s", attn_ctx_error(run->s->ctx));
 }
 
@@ -329,14 +417,10 @@ static attn_status projections_backward(const attn_inspect_run *run, const attn_
                                         attn_backward *b, const float *in, float *d_in)
 {
     const attn_description *d = &run->model->d;
-    const attn_layer_weights *w = &site->stack->layers[layer];
-    const attn_attention_weights *a = site->cross ? &w->cross : &w->self;
+    const attn_attention_weights *a = weights_of(site, layer);
     const int64_t n = site->n_queries;
-    if (d->position == ATTN_POSITION_ROPE && !site->cross) {
-        attn_pass pass = {.s = run->s, .d = d, .total = n, .positions = b->positions};
-        ATTN_TRY(attn_pass_rotate(&pass, layer, d->n_heads, true, b->d_q));
-        ATTN_TRY(attn_pass_rotate(&pass, layer, d->n_kv_heads, true, b->d_k));
-    }
+    ATTN_TRY(rotate(run, site, layer, b, d->n_heads, true, b->d_q));
+    ATTN_TRY(rotate(run, site, layer, b, d->n_kv_heads, true, b->d_k));
     ATTN_TRY(head_norm_backward(run, &a->q_norm, a->q_norm_dim, &a->q, n, in, b->q, b->d_q));
     ATTN_TRY(attn_inspect_linear_back(run, &a->q, n, b->d_q, false, d_in));
     if (site->cross) {
@@ -348,25 +432,15 @@ static attn_status projections_backward(const attn_inspect_run *run, const attn_
     return attn_inspect_linear_back(run, &a->v, n, b->d_v, true, d_in);
 }
 
-static const float *entered(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer)
-{
-    return site->stream + layer * site->n_queries * run->model->d.d_model;
-}
-
-static const float *written(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer)
-{
-    return site->heads + layer * site->n_queries * run->model->d.n_heads * run->model->d.head_dim;
-}
-
 attn_status attn_backward_attention(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer,
                                     attn_backward *b)
 {
     const attn_description *d = &run->model->d;
     const attn_layer_weights *w = &site->stack->layers[layer];
-    const attn_norm *norm = site->cross ? &w->norm_cross : &w->norm1;
-    const attn_linear *o = site->cross ? &w->cross.o : &w->self.o;
+    const attn_norm *norm = norm_in_front(site, layer);
+    const attn_linear *o = &weights_of(site, layer)->o;
     const int64_t n = site->n_queries, dm = d->d_model, size = n * dm;
-    const float *x = entered(run, site, layer), *heads = written(run, site, layer);
+    const float *x = entered(run, site, layer), *heads = b->heads;
     if (d->place == ATTN_NORM_POST) {
         attn_inspect_linear(run, o, n, heads, x, b->other);
         memset(b->d_other, 0, (size_t)size * sizeof(float));
@@ -396,17 +470,17 @@ void attn_backward_behind(const attn_inspect_run *run, const attn_inspect_site *
                           float *x)
 {
     const attn_layer_weights *w = &site->stack->layers[layer];
-    const attn_linear *o = site->cross ? &w->cross.o : &w->self.o;
+    const attn_linear *o = &weights_of(site, layer)->o;
     const int64_t n = site->n_queries;
     if (w->post1.weight && !site->cross) {
-        attn_inspect_linear(run, o, n, written(run, site, layer), NULL, b->other);
+        attn_inspect_linear(run, o, n, b->heads, NULL, b->other);
         norm_again(run, &w->post1, n, b->other, x);
         add(n * run->model->d.d_model, entered(run, site, layer), x);
         return;
     }
-    attn_inspect_linear(run, o, n, written(run, site, layer), entered(run, site, layer), x);
+    attn_inspect_linear(run, o, n, b->heads, entered(run, site, layer), x);
     if (run->model->d.place == ATTN_NORM_POST)
-        norm_again(run, site->cross ? &w->norm_cross : &w->norm1, n, x, x);
+        norm_again(run, norm_in_front(site, layer), n, x, x);
 }
 
 attn_status attn_backward_parallel(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer,
@@ -431,35 +505,67 @@ attn_status attn_backward_parallel(const attn_inspect_run *run, const attn_inspe
 
 /* ---- memory ---- */
 
-attn_status attn_backward_start(const attn_inspect_run *run, attn_backward *b)
+int64_t attn_backward_directions(const attn_inspect_run *run)
+{
+    return run->out->outcome_kind == ATTN_OUTCOME_EMBEDDING ? ATTN_INSPECT_DIRECTIONS : 1;
+}
+
+static int64_t longest(const attn_inspect_run *run)
+{
+    return run->a.n_tokens > run->a.n_target ? run->a.n_tokens : run->a.n_target;
+}
+
+void attn_backward_turn(const attn_inspect_run *run, attn_backward *b, int64_t direction)
 {
     const attn_description *d = &run->model->d;
-    const int64_t n = run->a.n_tokens > run->a.n_target ? run->a.n_tokens : run->a.n_target;
-    const int64_t width = d->n_heads * d->head_dim, mlp_rows = d->mlp.n_experts ? 1 : n;
-    const int64_t row = d->d_model > d->embedding_dim ? d->d_model : d->embedding_dim;
-    const int64_t wide = mlp_rows * d->d_ff, scratch = attn_mlp_scratch(&d->mlp, n, d->d_model, d->d_ff);
-    struct {
+    b->dx = b->all_dx + direction * longest(run) * d->d_model;
+    b->d_heads = b->all_d_heads + direction * longest(run) * d->n_heads * d->head_dim;
+}
+
+/* Floats of all arrays, each from a 64-byte line on; memory, where not NULL, is handed out to them. */
+static int64_t lay_out(const attn_inspect_run *run, attn_backward *b, float *memory)
+{
+    const attn_description *d = &run->model->d;
+    const int64_t n = longest(run), directions = attn_backward_directions(run), width = d->n_heads * d->head_dim;
+    const int64_t row = d->d_model > d->embedding_dim ? d->d_model : d->embedding_dim, size = n * d->d_model;
+    const int64_t wide = (d->mlp.n_experts ? 1 : n) * d->d_ff, scratch = attn_mlp_scratch(&d->mlp, n, d->d_model, d->d_ff);
+    const struct {
         float **to;
         int64_t n;
-    } parts[] = {{&b->dx, n * d->d_model},       {&b->other, n * d->d_model},    {&b->d_other, n * d->d_model},
-                 {&b->middle, n * d->d_model},   {&b->normed, n * d->d_model},   {&b->d_normed, n * d->d_model},
-                 {&b->d_encoder, n * d->d_model}, {&b->row, row},                 {&b->gradient, row},
-                 {&b->gate, wide},
-                 {&b->up, wide},                 {&b->d_wide, wide + d->mlp.n_experts},
-                 {&b->heads, n * width},         {&b->d_heads, n * width},       {&b->d_q, n * width},
-                 {&b->d_k, n * width},           {&b->d_v, n * width},           {&b->q, n * width},
-                 {&b->lse, n * d->n_heads},      {&b->scratch, scratch}};
+    } parts[] = {{&b->all_dx, directions * size}, {&b->all_d_heads, directions * n * width},
+                 {&b->other, size},               {&b->d_other, size},
+                 {&b->middle, size},              {&b->normed, size},
+                 {&b->d_normed, size},            {&b->d_encoder, d->kind == ATTN_MODEL_ENCODER_DECODER ? size : 0},
+                 {&b->row, row},                  {&b->gradient, row},
+                 {&b->gate, wide},                {&b->up, wide},
+                 {&b->d_wide, wide + d->mlp.n_experts},
+                 {&b->queries, n * width},        {&b->heads, n * width},
+                 {&b->d_q, n * width},            {&b->d_k, n * width},
+                 {&b->d_v, n * width},            {&b->q, n * width},
+                 {&b->lse, n * d->n_heads},       {&b->scratch, scratch}};
     int64_t all = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; all += (parts[i++].n + 15) / 16 * 16)
+        if (memory)
+            *parts[i].to = memory + all;
+    return all;
+}
+
+int64_t attn_backward_bytes(const attn_inspect_run *run)
+{
+    attn_backward none;
+    return lay_out(run, &none, NULL) * (int64_t)sizeof(float) + longest(run) * (int64_t)sizeof(int64_t);
+}
+
+attn_status attn_backward_start(const attn_inspect_run *run, attn_backward *b)
+{
+    const int64_t n = longest(run);
     memset(b, 0, sizeof *b);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        all += (parts[i].n + 15) / 16 * 16;
-    b->memory = aligned_alloc(64, (size_t)all * sizeof(float));
+    b->memory = aligned_alloc(64, (size_t)lay_out(run, b, NULL) * sizeof(float));
     b->positions = malloc((size_t)n * sizeof *b->positions);
     if (!b->memory || !b->positions)
         return attn_inspect_no_memory();
-    float *at = b->memory;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; at += (parts[i++].n + 15) / 16 * 16)
-        *parts[i].to = at;
+    lay_out(run, b, b->memory);
+    attn_backward_turn(run, b, 0);
     for (int64_t i = 0; i < n; i++)
         b->positions[i] = i;
     return ATTN_OK;

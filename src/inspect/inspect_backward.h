@@ -11,16 +11,31 @@ typedef struct attn_backward {
     float *d_encoder;                         /* [n, d_model] of what the encoder gives to cross attention */
     float *row, *gradient;                    /* [d_model, or the columns of the embedding] */
     float *gate, *up, *d_wide;                /* [n, d_ff]; of a mixture one row */
-    float *heads, *d_heads, *d_q, *d_k, *d_v, *q; /* [n, n_heads * head_dim] */
+    float *queries, *heads;                   /* [n, n_heads * head_dim] of a layer, rotated; what its heads gave */
+    float *d_heads, *d_q, *d_k, *d_v, *q;     /* [n, n_heads * head_dim] */
+    float *all_dx, *all_d_heads;              /* [n_directions] of dx and d_heads, which point into them */
     float *lse, *scratch, *memory;
     int64_t *positions;
 } attn_backward;
 
+/* An embedding's gradient is taken along so many random directions, a number's once. */
+#define ATTN_INSPECT_DIRECTIONS 8
+int64_t attn_backward_directions(const attn_inspect_run *run);
+/* Makes dx and d_heads those of a direction. */
+void attn_backward_turn(const attn_inspect_run *run, attn_backward *b, int64_t direction);
+
+/* Bytes that start takes. */
+int64_t attn_backward_bytes(const attn_inspect_run *run);
 attn_status attn_backward_start(const attn_inspect_run *run, attn_backward *b);
 void attn_backward_finish(attn_backward *b);
 
+/* The operator's call of a layer over b's queries and the site's keys and values. */
+attn_sdpa_args attn_backward_call(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer,
+                                  const attn_backward *b);
+/* b->queries, b->heads and b->lse of a layer, computed again. What follows reads them. */
+attn_status attn_backward_again(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer, attn_backward *b);
 /* Each takes b->dx, the gradient of what leaves a sublayer, and leaves there the gradient of what entered it. Those of
- * attention leave b->d_heads, the gradient of the heads' outputs, and b->heads, those outputs. */
+ * attention leave b->d_heads, the gradient of the heads' outputs. */
 attn_status attn_backward_mlp(const attn_inspect_run *run, const attn_layer_weights *w, attn_backward *b, int64_t n,
                               const float *x);
 attn_status attn_backward_attention(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer,

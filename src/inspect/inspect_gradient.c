@@ -1,56 +1,12 @@
-/* inspect_gradient.c - d outcome / d output of every head at every position, by backward passes through the activations,
- * and from it the first-order effect of every knockout:
- *
- *     y' - y = (y - a v) / (1 - a) - y = a / (1 - a) (y - v)      estimate = <d outcome / d y, y' - y>
- *
- * (attribution patching of edges: Nanda 2023; Syed et al. 2023). An embedding is no number: its estimate is the distance
- * that it moves, from N_DIRECTIONS passes with normal random directions u, since the mean of (u J delta)^2 is |J delta|^2. */
+/* inspect_gradient.c - d outcome / d output of every head at every position, by backward passes through the activations
+ * (attribution patching of edges: Nanda 2023; Syed et al. 2023). Layer after layer is left to inspect_screen.c, which makes the
+ * first-order effect of every knockout of it. An embedding is no number: its gradients are taken along normal random directions,
+ * all of them one layer at a time. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "inspect/inspect_backward.h"
+#include "inspect/inspect_screen.h"
 #include "layers/rare_act.h"
-
-/* Beyond this weight the division by 1 - a is held at 1 - MOST_WEIGHT: a first-order estimate says nothing there. */
-#define MOST_WEIGHT  0.99f
-#define N_DIRECTIONS 8
-
-/* ---- estimates ---- */
-
-/* Adds those of one layer (squared: to the squares). b holds the heads' outputs and their gradients. */
-static void estimate_layer(attn_inspect_run *run, int32_t m, int64_t layer, const attn_backward *b, bool squared)
-{
-    const attn_description *d = &run->model->d;
-    const attn_inspect_map *map = &run->out->maps[m];
-    const attn_inspect_site *site = &run->sites[m];
-    const int64_t dim = d->head_dim, width = d->n_heads * dim;
-    for (int64_t h = 0; h < d->n_heads; h++)
-        for (int64_t q = 0; q < site->n_queries; q++) {
-            const int64_t row = (layer * d->n_heads + h) * site->n_queries + q;
-            const float *g = b->d_heads + q * width + h * dim, *y = b->heads + q * width + h * dim;
-            for (int64_t i = map->starts[row]; i < map->starts[row + 1]; i++) {
-                const float *v = attn_inspect_value(run, site, site->values, layer, h, map->keys[i]);
-                const double a = (double)map->weights[i], left = 1 - (a > (double)MOST_WEIGHT ? (double)MOST_WEIGHT : a);
-                double along = 0;
-                for (int64_t k = 0; k < dim; k++)
-                    along += (double)g[k] * ((double)y[k] - (double)v[k]);
-                along *= a / left;
-                site->estimates[attn_estimate_at(run, site, layer, h, q, map->keys[i])] +=
-                    (float)(squared ? along * along / N_DIRECTIONS : along);
-            }
-        }
-}
-
-static bool is_served(const attn_inspect_run *run)
-{
-    bool served = true;
-    for (int32_t m = 0; m < run->out->n_maps; m++) {
-        const attn_inspect_site *site = &run->sites[m];
-        served = served && !site->first_kept && site->n_queries <= ATTN_INSPECT_WHOLE && site->n_keys <= ATTN_INSPECT_WHOLE &&
-                 run->out->maps[m].n_rows == site->n_queries;
-    }
-    return served;
-}
 
 /* ---- where it starts: b->dx becomes the gradient of the outcome with respect to what leaves the last layer ---- */
 
@@ -142,82 +98,73 @@ static void embedding_backward(attn_inspect_run *run, attn_backward *b)
 
 /* ---- through the layers ---- */
 
-static attn_status layer_backward(attn_inspect_run *run, int32_t m, int64_t layer, attn_backward *b, bool squared)
+/* One sublayer of attention, with the feed-forward part behind it where `behind` says so, in all directions. */
+static attn_status sublayer_backward(attn_screen *screen, int32_t m, int64_t layer, attn_backward *b, bool behind)
 {
-    const attn_inspect_site *site = &run->sites[m], *cross = &run->sites[2];
-    const attn_layer_weights *w = &site->stack->layers[layer];
-    const bool has_cross = m == 1 && w->has_cross;
-    if (run->model->d.place == ATTN_NORM_PARALLEL) {
-        ATTN_TRY(attn_backward_parallel(run, site, layer, b));
-    } else {
-        attn_backward_behind(run, has_cross ? cross : site, layer, b, b->middle);
-        ATTN_TRY(attn_backward_mlp(run, w, b, site->n_queries, b->middle));
-        if (has_cross) {
-            ATTN_TRY(attn_backward_attention(run, cross, layer, b));
-            estimate_layer(run, 2, layer, b, squared);
+    const attn_inspect_run *run = screen->run;
+    const attn_inspect_site *site = &run->sites[m];
+    const bool parallel = run->model->d.place == ATTN_NORM_PARALLEL;
+    ATTN_TRY(attn_backward_again(run, site, layer, b));
+    if (behind && !parallel)
+        attn_backward_behind(run, site, layer, b, b->middle);
+    for (int64_t u = 0; u < attn_backward_directions(run); u++) {
+        attn_backward_turn(run, b, u);
+        if (parallel) {
+            ATTN_TRY(attn_backward_parallel(run, site, layer, b));
+            continue;
         }
+        if (behind)
+            ATTN_TRY(attn_backward_mlp(run, &site->stack->layers[layer], b, site->n_queries, b->middle));
         ATTN_TRY(attn_backward_attention(run, site, layer, b));
     }
-    estimate_layer(run, m, layer, b, squared);
+    return attn_screen_layer(screen, m, layer, b);
+}
+
+static attn_status stack_backward(attn_screen *screen, int32_t m, attn_backward *b)
+{
+    const attn_inspect_site *site = &screen->run->sites[m];
+    for (int64_t l = screen->run->out->maps[m].n_layers - 1; l >= 0; l--) {
+        const bool cross = m == 1 && site->stack->layers[l].has_cross;
+        if (cross)
+            ATTN_TRY(sublayer_backward(screen, 2, l, b, true));
+        ATTN_TRY(sublayer_backward(screen, m, l, b, !cross));
+        ATTN_TRY(attn_inspect_progress(screen->run));
+    }
     return ATTN_OK;
 }
 
-static attn_status stack_backward(attn_inspect_run *run, int32_t m, attn_backward *b, bool squared)
+static attn_status backward(attn_screen *screen, attn_backward *b)
 {
-    for (int64_t l = run->out->maps[m].n_layers - 1; l >= 0; l--)
-        ATTN_TRY(layer_backward(run, m, l, b, squared));
-    return ATTN_OK;
-}
-
-static attn_status backward(attn_inspect_run *run, attn_backward *b)
-{
+    attn_inspect_run *run = screen->run;
     const attn_description *d = &run->model->d;
-    const bool two = d->kind == ATTN_MODEL_ENCODER_DECODER, squared = run->out->outcome_kind == ATTN_OUTCOME_EMBEDDING;
-    const int64_t size = run->a.n_tokens * d->d_model;
-    for (int i = 0; i < (squared ? N_DIRECTIONS : 1); i++) {
-        if (squared)
+    const bool two = d->kind == ATTN_MODEL_ENCODER_DECODER;
+    const size_t bytes = (size_t)(run->a.n_tokens * d->d_model) * sizeof(float);
+    for (int64_t u = 0; u < attn_backward_directions(run); u++) {
+        attn_backward_turn(run, b, u);
+        if (run->out->outcome_kind == ATTN_OUTCOME_EMBEDDING)
             embedding_backward(run, b);
         else
             ATTN_TRY(logits_backward(run, b));
-        memset(b->d_encoder, 0, (size_t)size * sizeof(float));
-        ATTN_TRY(stack_backward(run, two ? 1 : 0, b, squared));
     }
     if (!two)
-        return ATTN_OK;
-    memset(b->dx, 0, (size_t)size * sizeof(float));
+        return stack_backward(screen, 0, b);
+    memset(b->d_encoder, 0, bytes);
+    ATTN_TRY(stack_backward(screen, 1, b));
+    memset(b->dx, 0, bytes);
     attn_inspect_norm_back(&d->norm, &run->model->w.encoder.final_norm, run->a.n_tokens, d->d_model, run->encoder_residual,
-                       b->d_encoder, b->dx);
-    return stack_backward(run, 0, b, false);
+                           b->d_encoder, b->dx);
+    return stack_backward(screen, 0, b);
 }
 
-static void take_roots(attn_inspect_run *run)
-{
-    const attn_inspect_site *site = &run->sites[0];
-    const int64_t n = run->out->maps[0].n_layers * run->model->d.n_heads * site->n_queries * site->n_keys;
-    for (int64_t i = 0; i < n; i++)
-        site->estimates[i] = sqrtf(site->estimates[i]);
-}
-
-attn_status attn_inspect_gradient(attn_inspect_run *run)
+attn_status attn_inspect_gradient(attn_inspect_run *run, attn_screen *screen)
 {
     attn_backward b;
-    if (!is_served(run))
-        return ATTN_OK;
-    for (int32_t m = 0; m < run->out->n_maps; m++) {
-        attn_inspect_site *site = &run->sites[m];
-        const int64_t rows = run->out->maps[m].n_layers * run->model->d.n_heads * site->n_queries;
-        site->estimates = calloc((size_t)(rows * site->n_keys), sizeof *site->estimates);
-        if (!site->estimates)
-            return attn_inspect_no_memory();
-    }
+    const bool two = run->model->d.kind == ATTN_MODEL_ENCODER_DECODER;
+    run->out->estimate = run->out->outcome_kind == ATTN_OUTCOME_EMBEDDING ? ATTN_ESTIMATE_DISTANCE : ATTN_ESTIMATE_GRADIENT;
+    run->all_passes += run->out->maps[0].n_layers + (two ? run->out->maps[1].n_layers : 0);
     attn_status status = attn_backward_start(run, &b);
     if (status == ATTN_OK)
-        status = backward(run, &b);
+        status = backward(screen, &b);
     attn_backward_finish(&b);
-    run->out->estimate = ATTN_ESTIMATE_GRADIENT;
-    if (run->out->outcome_kind == ATTN_OUTCOME_EMBEDDING) {
-        run->out->estimate = ATTN_ESTIMATE_DISTANCE;
-        take_roots(run);
-    }
     return status;
 }

@@ -171,7 +171,7 @@ static attn_status keep_pair(void *user, const attn_layer_view *view)
     const attn_inspect_site *site = &p->run->sites[attn_inspect_map_of(p->run, p->pass.in_encoder, view)];
     const int64_t n = site->n_queries, dim = d->head_dim, width = d->n_heads * dim;
     const attn_cview *value = &view->attention->value;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; site->pair_heads && i < n; i++)
         for (int64_t h = 0; h < d->n_heads; h++)
             memcpy(site->pair_heads + (view->layer * n + i) * width + h * dim,
                    (const float *)view->head_out.data + h * view->head_out.stride[1] + i * view->head_out.stride[2],
@@ -194,9 +194,10 @@ static attn_status run_pair(attn_inspect_run *run, attn_session *session)
     for (int32_t m = 0; m < run->out->n_maps; m++) {
         attn_inspect_site *site = &run->sites[m];
         const int64_t layers = run->out->maps[m].n_layers;
-        site->pair_heads = malloc((size_t)(layers * site->n_queries * width_of(run)) * sizeof(float));
+        const bool heads = run->a.flags & ATTN_INSPECT_HEADS;
+        site->pair_heads = heads ? malloc((size_t)(layers * site->n_queries * width_of(run)) * sizeof(float)) : NULL;
         site->pair_values = malloc((size_t)(layers * site->n_keys * d->n_kv_heads * d->head_dim) * sizeof(float));
-        enough = enough && site->pair_heads && site->pair_values;
+        enough = enough && (!heads || site->pair_heads) && site->pair_values;
     }
     attn_status status = enough ? attn_inspect_whole(run, session, &p.pass, results) : attn_inspect_no_memory();
     if (status == ATTN_OK && run->out->outcome_kind == ATTN_OUTCOME_EMBEDDING)

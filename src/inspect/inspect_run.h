@@ -6,10 +6,10 @@
 #include "inspect/collect.h"
 #include "models/pass.h"
 
-/* Texts up to this length are screened whole by the gradient; of longer ones the readings of the last TAIL positions
- * are drawn from, so that a cut runs few tokens again. */
-#define ATTN_INSPECT_WHOLE 256
-#define ATTN_INSPECT_TAIL  64
+/* What the gradient may take: bytes (the stream, keys and values of every layer, and a layer's activations), and readings to be
+ * screened (some 3 minutes on two Zen 3 cores). Of a longer text only the last position's are screened, by direct effect. */
+#define ATTN_INSPECT_MOST_BYTES 2e9
+#define ATTN_INSPECT_MOST_READINGS 20e9
 
 /* What measures need of one kind of attention in the clean pass; sites and maps have the same numbers. Arrays are over the
  * site's own layers. */
@@ -17,14 +17,13 @@ typedef struct attn_inspect_site {
     const attn_stack_weights *stack;
     bool cross, causal;
     int64_t n_queries, n_keys;
-    int64_t first_kept;        /* head outputs are kept from this query on; queries, keys, streams where it is 0 */
+    int64_t first_kept;        /* head outputs are kept from this query on */
     float *heads;              /* [n_layers][n_queries - first_kept][n_heads * head_dim] before W_O */
-    float *queries, *keys;     /* [n_layers][n_queries or n_keys][heads * head_dim], rotated */
     float *values;             /* [n_layers][n_kv_heads][n_keys][head_dim] */
+    float *keys;               /* [n_layers][n_keys][n_kv_heads * head_dim], rotated; this and what follows for the gradient */
     float *stream;             /* [n_layers][n_queries][d_model] what entered the sublayer */
-    attn_sdpa_args *attention; /* [n_layers] the operator's calls; key and value views are to be replaced */
+    attn_sdpa_args *attention; /* [n_layers] the operator's calls; their views are to be replaced */
     float *head_directs;       /* [n_layers * n_heads] direct effect of a head's whole output at the last position */
-    float *estimates;          /* [n_layers][n_heads][n_queries][n_keys]; NULL: not screened by gradient */
     float *pair_heads, *pair_values; /* as heads (from position 0) and values; NULL: no pair */
 } attn_inspect_site;
 
@@ -35,6 +34,7 @@ typedef struct attn_inspect_run {
     attn_inspection *out;
     attn_collector collectors[2], focus; /* self and cross attention of the pass that runs */
     bool encoder_pass, capture;          /* an encoder-decoder's encoder runs; measures are wanted */
+    bool gradient;                       /* readings are screened by it */
 
     attn_inspect_site sites[3];
     float *final_residual, *encoder_residual; /* [n][d_model] behind the last layer of the (decoder's) stack, the encoder's */
@@ -57,7 +57,7 @@ static inline attn_status attn_inspect_no_memory(void)
 uint64_t attn_inspect_random(uint64_t *state);
 
 /* inspect_values.c: sizes of what readings move, and their direct effects. */
-attn_status attn_inspect_values(const attn_model *model, const attn_attention_weights *weights,
+attn_status attn_inspect_values(const attn_inspect_run *run, const attn_attention_weights *weights,
                                 const attn_layer_view *view, float *norms);
 /* Fills run->to_outcome, or the note where it is not defined. */
 attn_status attn_inspect_outcome_direction(attn_inspect_run *run);
@@ -96,14 +96,26 @@ int32_t attn_inspect_map_of(const attn_inspect_run *run, bool in_encoder, const 
 /* The embedding of rows [n][d_model], of unit length. */
 void attn_inspect_embedding(const attn_inspect_run *run, const float *hidden, float *embedding);
 
-/* inspect_gradient.c: first-order effects of all knockouts. Fills the sites' estimates where the text is short enough. */
-attn_status attn_inspect_gradient(attn_inspect_run *run);
-/* Where the estimate of a reading lies. */
-static inline int64_t attn_estimate_at(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer,
-                                       int64_t head, int64_t query, int64_t key)
-{
-    return ((layer * run->model->d.n_heads + head) * site->n_queries + query) * site->n_keys + key;
-}
+/* One reading, and what screening knows of it. */
+typedef struct attn_reading {
+    int32_t map;
+    float weight, estimate;
+    int64_t layer, head, query, key;
+} attn_reading;
+
+/* inspect_choose.c: the readings to be cut, weighed. */
+attn_status attn_inspect_choose(attn_inspect_run *run);
+/* The weight that a map keeps of a reading; 0: none. */
+float attn_inspect_weight(const attn_inspect_map *map, const attn_reading *r);
+/* Fills what follows from an edge's weight, and its estimate. */
+void attn_edge_weigh(const attn_inspect_run *run, attn_inspect_edge *e, float weight, float estimate);
+/* Tokens that one cut of a reading by `query` runs, and that all of them may run. */
+int64_t attn_inspect_cost(const attn_inspect_run *run, int64_t query);
+int64_t attn_inspect_budget(const attn_inspect_run *run);
+
+/* inspect_gradient.c: d outcome / d output of every head, layer after layer; each is screened as it passes. */
+struct attn_screen;
+attn_status attn_inspect_gradient(attn_inspect_run *run, struct attn_screen *screen);
 
 /* inspect_cuts.c: single readings, cut in the model. inspect_heads.c: whole heads. */
 attn_status attn_inspect_cuts(attn_inspect_run *run);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inspect/inspect_run.h"
+#include "ops/nn/nn_parallel.h"
 
 /* y = W_O of one head times v, in W's rows r. W: [d_model][n_heads * head_dim]. */
 static double norm_directly(const float *w, int64_t d_model, int64_t width, int64_t dim, const float *v)
@@ -41,33 +42,43 @@ static double norm_by_gram(const float *gram, int64_t dim, const float *v)
     return sqrt(square > 0 ? square : 0);
 }
 
-attn_status attn_inspect_values(const attn_model *model, const attn_attention_weights *weights,
+typedef struct norms_job {
+    const attn_description *d;
+    const attn_cview *value;
+    const float *w;  /* [d_model][n_heads * head_dim] */
+    float *grams;    /* [n_heads][head_dim * head_dim] */
+    float *norms;
+} norms_job;
+
+static void norms_of_head(void *arg, int64_t h)
+{
+    const norms_job *job = arg;
+    const attn_description *d = job->d;
+    const int64_t dim = d->head_dim, width = d->n_heads * dim, n = job->value->shape[2], step = job->value->stride[2];
+    const float *v = (const float *)job->value->data + h / (d->n_heads / d->n_kv_heads) * job->value->stride[1];
+    float *gram = job->grams + h * dim * dim;
+    const bool many = n > dim;
+    if (many)
+        gram_of(job->w + h * dim, d->d_model, width, dim, gram);
+    for (int64_t j = 0; j < n; j++)
+        job->norms[h * n + j] = (float)(many ? norm_by_gram(gram, dim, v + j * step)
+                                             : norm_directly(job->w + h * dim, d->d_model, width, dim, v + j * step));
+}
+
+attn_status attn_inspect_values(const attn_inspect_run *run, const attn_attention_weights *weights,
                                 const attn_layer_view *view, float *norms)
 {
-    const attn_description *d = &model->d;
-    const attn_cview *value = &view->attention->value;
-    const int64_t dim = d->head_dim, width = d->n_heads * dim, n = value->shape[2], group = d->n_heads / d->n_kv_heads;
-    float *w = malloc((size_t)(d->d_model * width) * sizeof *w), *gram = malloc((size_t)(dim * dim) * sizeof *gram);
-    if (!w || !gram) {
-        free(w);
-        free(gram);
-        return attn_inspect_no_memory();
-    }
-    for (int64_t r = 0; r < d->d_model; r++)
+    const attn_description *d = &run->model->d;
+    const int64_t dim = d->head_dim, width = d->n_heads * dim;
+    float *w = malloc((size_t)(d->d_model * width) * sizeof *w), *grams = malloc((size_t)(width * dim) * sizeof *grams);
+    norms_job job = {d, &view->attention->value, w, grams, norms};
+    for (int64_t r = 0; w && grams && r < d->d_model; r++)
         attn_linear_row(&weights->o, r, w + r * width);
-    for (int64_t h = 0; h < d->n_heads; h++) {
-        const float *v = (const float *)value->data + h / group * value->stride[1];
-        const bool many = n > dim;
-        if (many)
-            gram_of(w + h * dim, d->d_model, width, dim, gram);
-        for (int64_t j = 0; j < n; j++)
-            norms[h * n + j] =
-                (float)(many ? norm_by_gram(gram, dim, v + j * value->stride[2])
-                             : norm_directly(w + h * dim, d->d_model, width, dim, v + j * value->stride[2]));
-    }
+    if (w && grams)
+        attn_nn_for(run->s->worker.n_threads, d->n_heads, norms_of_head, &job);
     free(w);
-    free(gram);
-    return ATTN_OK;
+    free(grams);
+    return w && grams ? ATTN_OK : attn_inspect_no_memory();
 }
 
 /* ---- direct effects ---- */

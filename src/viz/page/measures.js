@@ -119,11 +119,12 @@ function outcomeText() {
   return ["Outcome: logit(", bold(a), ") − logit(", bold(b), m.outcome_kind === 1 ? `) at position ${m.outcome_position}` : ") after the last token",
     `, ${signed(m.outcome)} as it stands. Effects are changes of that difference; KL in nats.`];
 }
-const ESTIMATES = ["their direct effect (readings of the last position only)", "a gradient (first-order effect of the knockout)",
+const TOO_LONG = "the gradient behind them takes more than 2 GB or 20 billion readings here";
+const ESTIMATES = [`their direct effect (of the last position only: for all, ${TOO_LONG})`, "a gradient (first-order effect of the knockout)",
   "gradients along random directions (first-order distance that the knockout moves the embedding)"];
 
 function screenedText(m) {
-  if (m.n_screened === 0) return "No reading was screened (this kind of model only up to 256 tokens): what is below was read by the position or drawn at random.";
+  if (m.n_screened === 0) return `No reading was screened (${TOO_LONG.replace("behind them ", "")}): what is below was read by the position or drawn at random.`;
   return `${m.estimate === 0 ? "" : "All "}${grouped(m.n_screened)} readings were screened by ${ESTIMATES[m.estimate]}: an estimate.`;
 }
 

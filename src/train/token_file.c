@@ -32,6 +32,15 @@ int32_t attn_token_at(const attn_train_data *data, const uint8_t *ids, int64_t a
     return data->width == 2 ? (int32_t)(p[0] | p[1] << 8) : (int32_t)get_number(p, 4);
 }
 
+/* FNV-1a over ids in place of bytes; never 0, which stands for a file that has none. */
+static uint64_t digest_of(const attn_train_data *view, const uint8_t *ids, int64_t n)
+{
+    uint64_t digest = 14695981039346656037u;
+    for (int64_t i = 0; i < n; i++)
+        digest = (digest ^ (uint32_t)attn_token_at(view, ids, i)) * 1099511628211u;
+    return digest ? digest : 1;
+}
+
 /* ---- Writing ---- */
 
 typedef struct id_list {
@@ -140,6 +149,8 @@ static attn_status write_file(const encoder *e, int64_t n_train, int64_t validat
     put_number(header + 24, 8, (uint64_t)n_train);
     put_number(header + 32, 8, (uint64_t)(e->ids.n - n_train));
     put_number(header + 40, 8, (uint64_t)validation_bytes);
+    const attn_train_data view = {.width = e->width};
+    put_number(header + 48, 8, digest_of(&view, e->ids.bytes, e->ids.n));
     attn_status status = attn_atomic_file_create(e->args->path, &file, error, ATTN_TRAIN_ERROR_BYTES);
     if (status != ATTN_OK)
         return status;
@@ -237,6 +248,9 @@ static attn_status read_header(attn_train_data *data)
     data->validation_bytes = (int64_t)bytes;
     data->train = h + HEADER_BYTES;
     data->validation = data->train + n_train * width;
+    uint64_t digest = get_number(h + 48, 8);
+    if (digest && digest != digest_of(data, data->train, data->n_train + data->n_validation))
+        return attn_train_fail(ATTN_ERR_FORMAT, "%.300s: its ids are not those that were written (their digest differs)", name);
     return ATTN_OK;
 }
 

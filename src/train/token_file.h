@@ -1,5 +1,6 @@
-/* token_file.h - a file of token ids: 64 bytes of header, then the training ids, then the validation ids, 2 bytes each
- * where the vocabulary has at most 65,536 entries, else 4; little-endian. */
+/* token_file.h - a file of token ids: 64 bytes of header (with a digest of all ids, checked when the file is
+ * opened), then the training ids, then the validation ids, 2 bytes each where the vocabulary has at most 65,536
+ * entries, else 4; little-endian. */
 #ifndef ATTN_TRAIN_TOKEN_FILE_H
 #define ATTN_TRAIN_TOKEN_FILE_H
 

@@ -155,6 +155,15 @@ static void ids_come_back_from_the_file(void **state)
             assert_int_equal(targets[8 * b + i], tokens[8 * b + i + 1]);
     assert_int_equal(attn_train_data_batch(data, 3, 5, 2, 100000, tokens, targets), ATTN_ERR_INVALID_ARGUMENT);
     attn_train_data_close(data);
+    FILE *file = fopen(in_folder("ids"), "r+b"); /* one id changed */
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 64 + 2 * 5, SEEK_SET), 0);
+    const int byte = fgetc(file);
+    assert_int_equal(fseek(file, -1, SEEK_CUR), 0);
+    assert_int_equal(fputc(byte ^ 1, file), byte ^ 1);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(attn_train_data_open(in_folder("ids"), &data), ATTN_ERR_FORMAT);
+    assert_non_null(strstr(attn_train_error(), "digest"));
     assert_int_equal(truncate(in_folder("ids"), 100), 0);
     assert_int_equal(attn_train_data_open(in_folder("ids"), &data), ATTN_ERR_FORMAT);
     attn_tokenizer_destroy(t);

@@ -160,9 +160,11 @@ static int on_token(void *user, const attn_generated *t)
         s->failed = true;
         return 1;
     }
-    e->new_ids[e->n_new] = t->token;
-    e->logprobs[e->n_new] = t->logprob;
-    e->n_new++;
+    if (t->token >= 0) {
+        e->new_ids[e->n_new] = t->token;
+        e->logprobs[e->n_new] = t->logprob;
+        e->n_new++;
+    }
     if (s->streaming && t->text && t->n_bytes > 0) {
         cli_print_safe(t->text, t->n_bytes);
         fflush(stdout);

@@ -46,15 +46,17 @@ static int on_token(void *user, const attn_generated *t)
 {
     stream *s = user;
     run_generated *g = s->out;
-    if (g->n == g->capacity) {
+    if (t->token >= 0 && g->n == g->capacity) {
         g->failed = true;
         return 1;
     }
-    g->ids[g->n] = t->token;
-    g->logprobs[g->n] = t->logprob;
-    g->margins[g->n] = margin(t->logits, s->vocab_size, t->token);
-    g->n++;
-    if (t->token == s->end_token) {
+    if (t->token >= 0) {
+        g->ids[g->n] = t->token;
+        g->logprobs[g->n] = t->logprob;
+        g->margins[g->n] = margin(t->logits, s->vocab_size, t->token);
+        g->n++;
+    }
+    if (t->token >= 0 && t->token == s->end_token) {
         g->stop = ATTN_STOP_EOS;
         return 1;
     }

@@ -27,8 +27,10 @@ static int on_token(void *user, const attn_generated *g)
         memcpy(longer + t->text_bytes, g->text, g->n_bytes);
     t->text = longer;
     t->text_bytes += g->n_bytes;
-    t->ids[t->n + 1] = g->token;
-    t->logprobs[t->n++] = g->logprob;
+    if (g->token >= 0) {
+        t->ids[t->n + 1] = g->token;
+        t->logprobs[t->n++] = g->logprob;
+    }
     return 0;
 }
 

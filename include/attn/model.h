@@ -436,11 +436,12 @@ enum { /* why generation of a sequence ended */
 /* A generated token as a callback sees it. */
 typedef struct attn_generated {
     int64_t entry, step; /* which sequence; 0 for its first new token */
-    int32_t token;
+    int32_t token;       /* -1 in a last call, where an end token came while text was held back: it brings that text, and
+                            logits is NULL, logprob 0, step the number of tokens */
     int32_t reserved;
     double logprob;      /* natural log of its probability before sampling options */
-    const char *text;    /* what can be shown now: whole UTF-8 characters, possibly none; not terminated. NULL: no
-                            tokenizer */
+    const char *text;    /* what can be shown now: whole UTF-8 characters, possibly none; not terminated. What may become a stop
+                            text, or needs more tokens, comes later, at the latest with the last call. NULL: no tokenizer */
     size_t n_bytes;
     const float *logits; /* [vocab_size] from which it was chosen */
 } attn_generated;

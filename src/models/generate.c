@@ -195,6 +195,7 @@ static double log_probability(const float *logits, int64_t n, int32_t token)
     return (double)logits[token] - largest - log(sum);
 }
 
+/* token -1: text alone */
 static int call_back(const generation *g, int64_t b, int32_t token, size_t end)
 {
     sequence *q = &g->seq[b];
@@ -203,10 +204,10 @@ static int call_back(const generation *g, int64_t b, int32_t token, size_t end)
         return 0;
     memset(&out, 0, sizeof out);
     out.entry = b;
-    out.step = q->n_new - 1;
+    out.step = token < 0 ? q->n_new : q->n_new - 1;
     out.token = token;
-    out.logits = g->logits + b * g->s->model->d.vocab_size;
-    out.logprob = log_probability(out.logits, g->s->model->d.vocab_size, token);
+    out.logits = token < 0 ? NULL : g->logits + b * g->s->model->d.vocab_size;
+    out.logprob = token < 0 ? 0 : log_probability(out.logits, g->s->model->d.vocab_size, token);
     out.text = q->stream ? q->text + q->shown : NULL;
     out.n_bytes = q->stream ? end - q->shown : 0;
     q->shown = end;
@@ -219,14 +220,37 @@ static void stop(sequence *q, int32_t reason)
     q->reason = reason;
 }
 
+/* The end of the text: what the decoder held back, for more bytes of a character or more tokens, joins it. */
+static attn_status end_text(sequence *q)
+{
+    const char *text;
+    size_t n;
+    if (!q->stream)
+        return ATTN_OK;
+    if (attn_decode_stream_finish(q->stream, &text, &n) != ATTN_OK)
+        return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "%s", attn_tokenizer_error());
+    return append_text(q, text, n);
+}
+
+/* An end token is not part of the output; text that waited for what follows is. */
+static attn_status end_at_stop_token(generation *g, int64_t b)
+{
+    sequence *q = &g->seq[b];
+    const size_t before = q->n_text, back = g->longest_stop ? g->longest_stop - 1 : 0;
+    ATTN_TRY(end_text(q));
+    const size_t end = g->longest_stop ? find_stop(g, q, before > back ? before - back : 0) : q->n_text;
+    if (q->shown < end)
+        call_back(g, b, -1, end);
+    stop(q, end < q->n_text ? ATTN_STOP_TEXT : ATTN_STOP_EOS);
+    return ATTN_OK;
+}
+
 /* Takes the token chosen for a sequence: text, stop rules, callback. */
 static attn_status accept(generation *g, int64_t b, int32_t token)
 {
     sequence *q = &g->seq[b];
-    if (is_stop_token(g, token)) {
-        stop(q, ATTN_STOP_EOS);
-        return ATTN_OK;
-    }
+    if (is_stop_token(g, token))
+        return end_at_stop_token(g, b);
     const size_t before = q->n_text;
     if (q->stream) {
         const char *text;
@@ -240,18 +264,21 @@ static attn_status accept(generation *g, int64_t b, int32_t token)
     q->n_new++;
     q->next = token;
     ATTN_TRY(remember(q, token));
+    const bool length = g->a.max_new && q->n_new >= g->a.max_new;
+    const bool context = g->s->lengths[b] + 1 >= g->s->max_capacity; /* this token will take the last place */
+    if (length || context)
+        ATTN_TRY(end_text(q));
     const size_t back = g->longest_stop ? g->longest_stop - 1 : 0;
     const size_t found = g->longest_stop ? find_stop(g, q, before > back ? before - back : 0) : q->n_text;
     const bool text_stop = found < q->n_text;
-    const int answer = call_back(g, b, token, text_stop ? (found > q->shown ? found : q->shown) : showable(g, q));
+    const size_t end = text_stop ? (found > q->shown ? found : q->shown) : length || context ? q->n_text : showable(g, q);
+    const int answer = call_back(g, b, token, end);
     if (text_stop)
         stop(q, ATTN_STOP_TEXT);
     else if (answer)
         stop(q, ATTN_STOP_CALLBACK);
-    else if (g->a.max_new && q->n_new >= g->a.max_new)
-        stop(q, ATTN_STOP_LENGTH);
-    else if (g->s->lengths[b] + 1 >= g->s->max_capacity) /* this token will take the last place */
-        stop(q, ATTN_STOP_CONTEXT);
+    else if (length || context)
+        stop(q, length ? ATTN_STOP_LENGTH : ATTN_STOP_CONTEXT);
     return ATTN_OK;
 }
 

@@ -38,6 +38,8 @@ def test_stop_text(attn):
     cut = generate(attn, "-n", "24", "--stop", word, BRIDGE)[0]
     assert cut["stop"] == "text" and cut["generated_text"] == whole["generated_text"].split(word)[0]
     assert whole["stop"] == "length" and len(whole["generated_ids"]) == 24
+    waits = generate(attn, "-n", "24", "--stop", whole["generated_text"][-3:] + "and more", BRIDGE)[0]  # it might have become one
+    assert waits["generated_text"] == whole["generated_text"]
 
 
 def test_streams_text_only(attn):

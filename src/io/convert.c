@@ -140,6 +140,34 @@ static char *folder_of(const char *path)
                            : strndup(path, (size_t)(slash - path));
 }
 
+/* The folder in which `path` lies, where it is not there yet; what fails is told when the file is written. */
+static void make_folder_of(const char *path)
+{
+    char *folder = folder_of(path);
+    if (folder)
+        mkdir(folder, 0777);
+    free(folder);
+}
+
+/* NAME.config.json of NAME.safetensors where that is there, else config.json in the folder (free it). */
+static char *config_of(const char *path, const char *folder)
+{
+    static const char end[] = ".safetensors", own[] = ".config.json";
+    struct stat info;
+    const size_t n = strlen(path), n_end = sizeof end - 1;
+    if (n > n_end && !strcmp(path + n - n_end, end)) {
+        char *name = malloc(n - n_end + sizeof own);
+        if (!name)
+            return NULL;
+        memcpy(name, path, n - n_end);
+        memcpy(name + n - n_end, own, sizeof own);
+        if (!stat(name, &info))
+            return name;
+        free(name);
+    }
+    return attn_convert_join(folder, "config.json");
+}
+
 static attn_status copy_files(attn_convert_job *job, const char *from_folder)
 {
     static const char *const names[] = {"tokenizer.json",
@@ -152,7 +180,15 @@ static attn_status copy_files(attn_convert_job *job, const char *from_folder)
                                         "generation_config.json",
                                         "modules.json",
                                         "chat_template.jinja",
-                                        "sentence_bert_config.json"};
+                                        "chat_template.json",
+                                        "tokenizer.model",
+                                        "spiece.model",
+                                        "sentencepiece.bpe.model",
+                                        "preprocessor_config.json",
+                                        "config_sentence_transformers.json",
+                                        "sentence_bert_config.json",
+                                        "1_Pooling/config.json",
+                                        "2_Normalize/config.json"};
     attn_status status = ATTN_OK;
     for (size_t i = 0; status == ATTN_OK && i < sizeof names / sizeof *names; i++) {
         struct stat info;
@@ -161,6 +197,7 @@ static attn_status copy_files(attn_convert_job *job, const char *from_folder)
         if (!from || !to)
             status = attn_io_no_memory(job->error, job->error_size, names[i]);
         else if (!stat(from, &info)) {
+            make_folder_of(to);
             status = attn_export_copy(from, to, job->error, job->error_size);
             job->report.has_tokenizer |= i == 0 && status == ATTN_OK;
         }
@@ -175,7 +212,7 @@ static attn_status convert_checkpoint(attn_convert_job *job)
     attn_safetensors *st = NULL;
     json_t *config = NULL;
     char *from = folder_of(job->path),
-         *config_path = from ? attn_convert_join(from, "config.json") : NULL;
+         *config_path = from ? config_of(job->path, from) : NULL;
     attn_status status =
         config_path ? ATTN_OK : attn_io_no_memory(job->error, job->error_size, job->path);
     if (status == ATTN_OK)

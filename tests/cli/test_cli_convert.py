@@ -62,6 +62,12 @@ def test_scaled_rope_of_gguf(attn, parent):
     assert got["rope_scaling"] == {key: rule[key] for key in got["rope_scaling"]} and len(got["rope_scaling"]) == 5
 
 
+@tempfile_folder
+def test_one_file_with_its_own_configuration(attn, parent):
+    told = json.loads(attn("convert", "--json", os.path.join(TINY, "tiny-llama.safetensors"), os.path.join(parent, "out"))[0])
+    assert told["has_config"] and json.loads(attn("info", "--json", os.path.join(parent, "out"))[0])["family"] == "llama"
+
+
 def test_tensors_without_a_configuration(attn):
     """Safetensors alone are listed; a bad file is refused with its field, whatever lies beside it."""
     cases = os.path.join(TINY, "..", "cases", "safetensors")
@@ -78,6 +84,7 @@ def test_real_encoder_keeps_its_bits(attn):
     with tempfile.TemporaryDirectory() as parent:
         folder = os.path.join(parent, "out")
         attn("convert", models.ENCODER, folder)
+        assert os.path.exists(os.path.join(folder, "1_Pooling", "config.json"))  # modules.json names it
         for text in ("a cup of tea\n", "Die Brücke war gesperrt\n"):
             assert attn("embed", "--model", folder, stdin=text)[0] == attn("embed", stdin=text)[0]
 

@@ -108,27 +108,32 @@ attn_status attn_ffn_run_backward(attn_layers *layers, const attn_ffn_args *a, c
     const bool gated = w->w_gate != NULL;
     const int64_t n = a->rows * a->d_ff;
     const attn_arena_mark mark = attn_layers_mark(layers);
-    void *before = a->saved, *up = gated ? saved_up(a, a->saved) : NULL, *hidden = NULL, *d_up = NULL;
-    ATTN_TRY(attn_layers_scratch(layers, n, a->dtype, &hidden));
+    const bool down_wanted = g->weights.w_down || g->weights.b_down;
+    void *before = a->saved, *up = gated ? saved_up(a, a->saved) : NULL, *hidden = NULL, *d_hidden = NULL, *d_up = NULL;
+    ATTN_TRY(attn_layers_scratch(layers, n, a->dtype, &d_hidden));
+    if (down_wanted)
+        ATTN_TRY(attn_layers_scratch(layers, n, a->dtype, &hidden));
     if (gated)
         ATTN_TRY(attn_layers_scratch(layers, n, a->dtype, &d_up));
-    if (g->weights.w_down || g->weights.b_down) { /* hidden is computed again for its weight's gradient */
-        activate(layers, a, before, up, hidden);
+    const attn_gemm_args to_hidden = {.dtype = a->dtype, .kind = ATTN_GEMM_NN, .m = a->rows, .n = a->d_ff,
+                                      .k = a->d_model, .a = g->d_y, .lda = g->ld_dy, .b = w->w_down, .ldb = a->d_ff,
+                                      .c = d_hidden, .ldc = a->d_ff};
+    attn_gemm(&layers->team, &to_hidden);
+    if (a->dropout_p > 0)
+        attn_rows_dropout(&layers->team, a->dtype, n, d_hidden, NULL, a->dropout_p, a->dropout_seed, d_hidden);
+    /* hidden is computed again, for its weight's gradient */
+    attn_rows_activate_grad(&layers->team, a->dtype, a->act, n, before, up, d_hidden, 0, d_hidden, d_up, hidden);
+    if (down_wanted) {
+        if (a->dropout_p > 0)
+            attn_rows_dropout(&layers->team, a->dtype, n, hidden, NULL, a->dropout_p, a->dropout_seed, hidden);
         const attn_linear_args down = {.dtype = a->dtype, .rows = a->rows, .n_in = a->d_ff, .n_out = a->d_model,
                                        .x = hidden, .ldx = a->d_ff, .weight = w->w_down};
         const attn_linear_gradients to_weight = {.d_y = g->d_y, .ld_dy = g->ld_dy, .weight = g->weights.w_down,
                                                  .bias = g->weights.b_down};
         attn_linear_run_backward(layers, &down, &to_weight);
     }
-    const attn_gemm_args to_hidden = {.dtype = a->dtype, .kind = ATTN_GEMM_NN, .m = a->rows, .n = a->d_ff,
-                                      .k = a->d_model, .a = g->d_y, .lda = g->ld_dy, .b = w->w_down, .ldb = a->d_ff,
-                                      .c = hidden, .ldc = a->d_ff};
-    attn_gemm(&layers->team, &to_hidden);
-    if (a->dropout_p > 0)
-        attn_rows_dropout(&layers->team, a->dtype, n, hidden, NULL, a->dropout_p, a->dropout_seed, hidden);
-    attn_rows_activate_grad(&layers->team, a->dtype, a->act, n, before, up, hidden, 0, hidden, d_up);
     attn_linear_args first = into_hidden(a, gated ? w->w_gate : w->w_up, NULL, NULL);
-    attn_linear_gradients back = {.flags = g->flags, .d_y = hidden, .ld_dy = a->d_ff, .d_x = g->d_x, .ld_dx = g->ld_dx,
+    attn_linear_gradients back = {.flags = g->flags, .d_y = d_hidden, .ld_dy = a->d_ff, .d_x = g->d_x, .ld_dx = g->ld_dx,
                                   .weight = gated ? g->weights.w_gate : g->weights.w_up,
                                   .bias = gated ? g->weights.b_gate : g->weights.b_up};
     attn_linear_run_backward(layers, &first, &back);

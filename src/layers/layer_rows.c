@@ -43,7 +43,7 @@ static attn_status activation_backward(attn_layers *layers, const attn_activatio
     ATTN_TRY(attn_layers_pointer(layers, g.d_y, a.n, "gradients.d_y"));
     ATTN_LAYERS_REQUIRE(layers, a.up || !g.d_up, "gradients.d_up is given without args.up");
     attn_rows_activate_grad(&layers->team, a.dtype, a.act, a.n, a.x, a.up, g.d_y,
-                            (g.flags & ATTN_GRAD_ACCUMULATE) != 0, g.d_x, g.d_up);
+                            (g.flags & ATTN_GRAD_ACCUMULATE) != 0, g.d_x, g.d_up, NULL);
     return ATTN_OK;
 }
 

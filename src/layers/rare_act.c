@@ -62,7 +62,7 @@ double attn_rare_act_slope(int32_t act, double x)
 void attn_activate(const attn_worker *worker, int32_t act, float *x, int64_t n)
 {
     if (!attn_act_is_rare(act))
-        worker->kernels->activate(act, x, n);
+        worker->kernels->activate(act, x, n, x);
     else
         for (int64_t i = 0; i < n; i++)
             x[i] = (float)attn_rare_act(act, (double)x[i]);
@@ -72,5 +72,5 @@ void attn_activate_mul(const attn_worker *worker, int32_t act, float *gate, cons
 {
     if (attn_act_is_rare(act))
         attn_activate(worker, act, gate, n);
-    worker->kernels->activate_mul(attn_act_is_rare(act) ? ATTN_ACT_NONE : act, gate, up, n);
+    worker->kernels->activate_mul(attn_act_is_rare(act) ? ATTN_ACT_NONE : act, gate, up, n, gate);
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 #include "core/cpu.h"
 #include "attn/attn.h"
@@ -38,7 +39,7 @@ static void test_activations(void **state)
 {
     (void)state;
     enum { N = 4099 };
-    static float x[N], y[N], up[N], gate[N];
+    static float x[N], y[N], up[N], gate[N], again[N];
     for (int i = 0; i < N; i++) {
         x[i] = i < 3 ? (float)(i - 1) * 1e30f : -12.0f + 24.0f * (float)i / N;
         up[i] = 1.5f - (float)i / N;
@@ -48,10 +49,11 @@ static void test_activations(void **state)
             continue;
         const attn_nn_kernels *k = attn_nn_kernels_for(levels[l]);
         for (int32_t act = ATTN_ACT_NONE; act <= ATTN_ACT_TANH; act++) {
-            for (int i = 0; i < N; i++)
-                y[i] = gate[i] = x[i];
-            k->activate(act, y, N);
-            k->activate_mul(act, gate, up, N);
+            k->activate(act, x, N, y);
+            memcpy(gate, x, sizeof gate);
+            k->activate_mul(act, gate, up, N, gate);
+            k->activate_grad(act, x, up, up, N, 0, NULL, NULL, again); /* the value beside the gradient: the same bits */
+            assert_memory_equal(again, gate, sizeof gate);
             for (int i = 0; i < N; i++) {
                 double want = formula(act, (double)x[i]);
                 /* the argument of exp is rounded: its relative error is the absolute one of up to |u| eps, which is at
@@ -67,7 +69,7 @@ static void test_activations(void **state)
                 assert_true(gate[i] == y[i] * up[i]);
             }
             float nan_in[3] = {NAN, 1.0f, NAN};
-            k->activate(act, nan_in, 3);
+            k->activate(act, nan_in, 3, nan_in);
             assert_true(isnan(nan_in[0]) && !isnan(nan_in[1]) && isnan(nan_in[2]));
         }
     }

@@ -94,10 +94,12 @@ typedef struct attn_nn_kernels {
     /* y = (x - mean) / sqrt(var + eps) * weight + bias; weight and bias may be NULL */
     void (*layer_norm)(const float *x, const float *weight, const float *bias, double eps,
                        int64_t n, float *y);
-    void (*activate)(int32_t act, float *x, int64_t n);
-    /* gate = act(gate) * up */
-    void (*activate_mul)(int32_t act, float *gate, const float *up, int64_t n);
+    void (*activate)(int32_t act, const float *x, int64_t n, float *y); /* y = act(x); y may be x */
+    /* y = act(gate) * up; y may be gate */
+    void (*activate_mul)(int32_t act, const float *gate, const float *up, int64_t n, float *y);
     void (*add)(float *y, const float *x, int64_t n); /* y += x */
+    /* sum[i] = x[0][i] + x[1][i] + ... over rows that are ld apart, each from 0 in this order */
+    void (*sum_rows)(const float *x, int64_t ld, int64_t rows, int64_t n, float *sum);
 
     /* The general product (nn_gemm.inc): packed rows of A times packed columns of B. */
     int32_t gemm_mr, gemm_nr; /* rows and columns of a register tile */
@@ -110,9 +112,10 @@ typedef struct attn_nn_kernels {
 
     /* Gradients (nn_gradients.inc). accumulate: add to dx and dup instead of writing them; any
      * output may be NULL. */
-    /* of y = act(x) (* up): dx = dy act'(x) (* up), dup = dy act(x); dx or dup may be dy */
+    /* of y = act(x) (* up): dx = dy act'(x) (* up), dup = dy act(x), and y itself again, with the bits of activate; dx or dup
+     * may be dy */
     void (*activate_grad)(int32_t act, const float *x, const float *up, const float *dy, int64_t n,
-                          int32_t accumulate, float *dx, float *dup);
+                          int32_t accumulate, float *dx, float *dup, float *y);
     /* of one normalised row (kind: ATTN_NORM_*); dw and db are always added to; dx may be dy */
     void (*norm_grad)(int32_t kind, const float *x, const float *weight, float offset, double eps,
                       const float *dy, int64_t n, int32_t accumulate, float *dx, float *dw,

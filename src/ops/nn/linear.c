@@ -84,7 +84,7 @@ static void finish_rows(const run_plan *plan, const attn_linear_job *job, int64_
         if (job->linear->bias)
             kernels->add(y, job->linear->bias + first, n);
         if (job->act != ATTN_ACT_NONE)
-            kernels->activate(job->act, y, n);
+            kernels->activate(job->act, y, n, y);
         if (job->residual)
             kernels->add(y, job->residual + m * job->ld_residual + first, n);
     }

@@ -71,9 +71,8 @@ static void sum_columns_f32(const rows_job *job, int64_t first, int64_t n)
     float *sum = (float *)job->y + first;
     for (int64_t r = 0; r < job->rows; r += SUM_ROWS) {
         const int64_t end = smaller(r + SUM_ROWS, job->rows);
-        float part[SUM_COLUMNS] = {0};
-        for (int64_t i = r; i < end; i++)
-            job->team->kernels->add(part, (const float *)job->x + i * job->ldx + first, n);
+        float part[SUM_COLUMNS];
+        job->team->kernels->sum_rows((const float *)job->x + r * job->ldx + first, job->ldx, end - r, n, part);
         for (int64_t c = 0; c < n; c++)
             total[c] += (double)part[c];
     }
@@ -138,13 +137,10 @@ static void activate_task(void *arg, int64_t task, int32_t worker)
     const int64_t first = task * PIECE, n = smaller(PIECE, job->n - first);
     (void)worker;
     if (job->dtype == ATTN_F32) {
-        float *y = f32_to(job->y, first);
-        if (job->x != job->y)
-            memcpy(y, f32_at(job->x, first), (size_t)n * sizeof *y);
         if (job->up)
-            job->team->kernels->activate_mul(job->act, y, f32_at(job->up, first), n);
+            job->team->kernels->activate_mul(job->act, f32_at(job->x, first), f32_at(job->up, first), n, f32_to(job->y, first));
         else
-            job->team->kernels->activate(job->act, y, n);
+            job->team->kernels->activate(job->act, f32_at(job->x, first), n, f32_to(job->y, first));
         return;
     }
     const double *x = job->x, *up = job->up;
@@ -166,13 +162,15 @@ static void activate_grad_task(void *arg, int64_t task, int32_t worker)
     if (job->dtype == ATTN_F32) {
         job->team->kernels->activate_grad(job->act, f32_at(job->x, first), f32_at(job->up, first),
                                           f32_at(job->d_y, first), n, job->accumulate, f32_to(job->d_x, first),
-                                          f32_to(job->d_up, first));
+                                          f32_to(job->d_up, first), f32_to(job->y, first));
         return;
     }
     const double *x = job->x, *up = job->up, *d_y = job->d_y;
-    double *d_x = job->d_x, *d_up = job->d_up;
+    double *d_x = job->d_x, *d_up = job->d_up, *y = job->y;
     for (int64_t i = first; i < first + n; i++) {
         const double d = d_y[i], to_x = d * attn_act_slope_f64(job->act, x[i]) * (up ? up[i] : 1);
+        if (y)
+            y[i] = attn_act_f64(job->act, x[i]) * (up ? up[i] : 1);
         if (up && d_up)
             d_up[i] = (job->accumulate ? d_up[i] : 0) + d * attn_act_f64(job->act, x[i]);
         if (d_x)
@@ -181,9 +179,9 @@ static void activate_grad_task(void *arg, int64_t task, int32_t worker)
 }
 
 void attn_rows_activate_grad(const attn_team *team, int32_t dtype, int32_t act, int64_t n, const void *x, const void *up,
-                             const void *d_y, int32_t accumulate, void *d_x, void *d_up)
+                             const void *d_y, int32_t accumulate, void *d_x, void *d_up, void *y)
 {
-    flat_job job = {.team = team, .x = x, .up = up, .d_y = d_y, .d_x = d_x, .d_up = d_up, .n = n, .dtype = dtype,
+    flat_job job = {.team = team, .x = x, .up = up, .d_y = d_y, .d_x = d_x, .d_up = d_up, .y = y, .n = n, .dtype = dtype,
                     .act = act, .accumulate = accumulate};
     for_pieces(&job, 6, activate_grad_task);
 }

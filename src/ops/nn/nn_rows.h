@@ -39,9 +39,9 @@ void attn_rows_norm_grad(const attn_team *team, const attn_rows_norm_job *job);
 
 /* y = act(x) (* up), n numbers; y may be x. */
 void attn_rows_activate(const attn_team *team, int32_t dtype, int32_t act, int64_t n, const void *x, const void *up, void *y);
-/* Gradients of it; either may be d_y or NULL; accumulate: both are added to. */
+/* Gradients of it; either may be d_y or NULL; accumulate: both are added to. y, where it is not NULL, is written again. */
 void attn_rows_activate_grad(const attn_team *team, int32_t dtype, int32_t act, int64_t n, const void *x, const void *up,
-                             const void *d_y, int32_t accumulate, void *d_x, void *d_up);
+                             const void *d_y, int32_t accumulate, void *d_x, void *d_up, void *y);
 
 /* y = (residual) + x * factors of dropout (attn/layers.h); y may be x or residual. p 0: y = residual + x. */
 void attn_rows_dropout(const attn_team *team, int32_t dtype, int64_t n, const void *x, const void *residual, double p,

@@ -356,6 +356,8 @@ json_t *chat_test(chat_run *r, const char *name, json_t *value, const chat_args 
 {
     if (chat_test_takes_argument(name) || same(name, "==") || same(name, "!="))
         return test_with(r, name, value, args->n ? args->value[0] : NULL);
+    if ((same(name, "odd") || same(name, "even")) && !json_is_integer(value))
+        return chat_fail(r, ATTN_ERR_FORMAT, "what is tested as %s is no whole number", name);
     const struct {
         const char *name;
         bool holds;

@@ -429,6 +429,7 @@ static json_t *read_comparison(chat_run *r)
 {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">", "in"};
     json_t *value = read_sum(r), *result = NULL;
+    bool decided = false; /* a < b < c is a < b and b < c: the rest may not be evaluated */
     for (bool any = false; !r->failed; any = true) {
         const char *op = NULL, *before = r->at;
         const bool negated = chat_sign(r, "not");
@@ -438,9 +439,12 @@ static json_t *read_comparison(chat_run *r)
             r->at = before;
             return any ? result : value;
         }
+        r->skip += decided;
         json_t *right = read_sum(r), *here = compared(r, op, value, right);
         here = r->skip || r->failed ? NULL : chat_bool(chat_true(here) != negated);
-        result = any && !chat_true(result) ? result : here; /* a < b < c */
+        r->skip -= decided;
+        result = decided ? result : here;
+        decided = !r->skip && !chat_true(result);
         value = right;
     }
     return NULL;
@@ -516,6 +520,8 @@ static json_t *read_conditional(chat_run *r)
         value = holds ? value : other;
     }
     r->skip -= holds;
+    if (chat_peek(r, "if"))
+        return chat_fail(r, ATTN_ERR_UNSUPPORTED, "one condition behind another");
     return value;
 }
 

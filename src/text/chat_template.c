@@ -319,7 +319,7 @@ static size_t run_if(chat_run *r, size_t i)
     while (!r->failed && !is_word(&r->segments[i], "endif")) {
         const size_t next = (size_t)r->segments[i].next;
         begin(r, &r->segments[i]);
-        const bool holds = !done && (is_word(&r->segments[i], "else") || chat_true(chat_expression(r)));
+        const bool holds = !done && (is_word(&r->segments[i], "else") || chat_true(chat_condition_free(r)));
         if (!done)
             need_end(r);
         if (holds && !r->failed)

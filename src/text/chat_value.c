@@ -259,6 +259,8 @@ json_t *chat_binary(chat_run *r, char op, json_t *a, json_t *b)
         return joined_lists(r, a, b);
     if (op == '*' && json_is_string(a) && json_is_integer(b))
         return repeat(r, a, json_integer_value(b));
+    if (op == '*' && json_is_integer(a) && json_is_string(b))
+        return repeat(r, b, json_integer_value(a));
     if (!is_number(a) || !is_number(b))
         return chat_fail(r, ATTN_ERR_FORMAT, "'%s' stands between values that it does not join", op == 'f' ? "//" : (char[]){op, 0});
     if (!json_is_real(a) && !json_is_real(b) && op != '/')

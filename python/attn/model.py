@@ -10,7 +10,7 @@ import ctypes
 import os
 import threading
 from ctypes import byref
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -188,6 +188,19 @@ class Model:
             raise Unsupported("%s has no tokenizer: give token ids" % self.path)
         self._use()
         return self.tokenizer.encode(text)
+
+    def chat(self, messages: Sequence[Mapping[str, str]], *, prompt: bool = True) -> Array:
+        """Token ids of a conversation in the form of the model's own chat template, for generate(). messages: dicts with "role" and
+        "content". prompt: end where the answer begins."""
+        if self.tokenizer is None:
+            raise Unsupported("%s has no tokenizer" % self.path)
+        pairs = [(x["role"].encode("utf-8"), x["content"].encode("utf-8")) for x in messages]
+        given = (m.ChatMessage * max(len(pairs), 1))(*[m.ChatMessage(role, content, len(content)) for role, content in pairs])
+        size, flags, handle = ctypes.c_size_t(), 0 if prompt else m.CHAT_NO_PROMPT, self._use()
+        _check(m.load().attn_model_chat(handle, given, len(pairs), flags, None, 0, byref(size)))
+        text = ctypes.create_string_buffer(size.value + 1)
+        _check(m.load().attn_model_chat(handle, given, len(pairs), flags, text, size.value, byref(size)))
+        return self.tokenizer.encode(text.raw[:size.value].decode("utf-8"), special=False)
 
     def spell(self, ids: Iterable[int]) -> List[str]:
         """The text of each token by itself."""

@@ -19,6 +19,7 @@ LOGITS_LAST, LOGITS_ALL = 0, 1
 EDIT_HEAD, EDIT_KNOCKOUT, EDIT_REMOVE, EDIT_REPLACE = range(4)
 SAMPLING_TOP_P_GIVEN, SAMPLING_PENALTY_GIVEN = 1, 2
 GENERATE_IGNORE_EOS = 1
+CHAT_NO_PROMPT = 1
 STOP_REASONS = ("length", "eos", "context", "callback", "text")
 POOLING = {"default": 0, "mean": 1, "first": 2}
 ENCODE_NO_SPECIAL, ENCODE_SPECIALS_AS_TEXT = 1, 2
@@ -63,6 +64,10 @@ class ForwardArgs(Structure):
                 ("hook", c_void_p), ("hook_user", c_void_p), ("progress", c_void_p), ("progress_user", c_void_p)]
 
 
+class ChatMessage(Structure):
+    _fields_ = [("role", c_char_p), ("content", c_char_p), ("n_bytes", c_size_t)]
+
+
 class Sampling(Structure):
     _fields_ = [("struct_size", c_size_t), ("temperature", c_double), ("top_k", c_int64), ("top_p", c_double),
                 ("min_p", c_double), ("repetition_penalty", c_double), ("seed", c_uint64), ("flags", c_uint32),
@@ -96,7 +101,7 @@ class EncodeOptions(Structure):
 
 
 STRUCTS = {"attn_model_options": ModelOptions, "attn_model_info": ModelInfo, "attn_session_options": SessionOptions,
-           "attn_attention_row": AttentionRow, "attn_edit": Edit, "attn_sampling": Sampling, "attn_generated": Generated,
+           "attn_attention_row": AttentionRow, "attn_edit": Edit, "attn_sampling": Sampling, "attn_generated": Generated, "attn_chat_message": ChatMessage,
            "attn_generate_args": GenerateArgs, "attn_embed_args": EmbedArgs, "attn_encode_options": EncodeOptions}
 
 _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
@@ -107,6 +112,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "attn_model_tokenizer": (c_void_p, [c_void_p]),
     "attn_model_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_uint32, c_void_p, c_int64, POINTER(c_int64)]),
     "attn_model_detokenize": (c_int, [c_void_p, c_void_p, c_int64, c_uint32, c_char_p, c_size_t, POINTER(c_size_t)]),
+    "attn_model_chat": (c_int, [c_void_p, POINTER(ChatMessage), c_int64, c_uint32, c_char_p, c_size_t, POINTER(c_size_t)]),
     "attn_session_create": (c_int, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p)]),
     "attn_session_destroy": (None, [c_void_p]),
     "attn_model_forward": (c_int, [c_void_p, POINTER(ForwardArgs)]),

@@ -86,6 +86,20 @@ class Small(unittest.TestCase):
                 with self.assertRaises(ZeroDivisionError):
                     model.generate(ids, 4, ignore_eos=True, on_text=lambda t: 1 / 0)
 
+    def test_chat(self):
+        austen = os.path.join(HERE, "..", "..", "models", "austen")
+        with tempfile.TemporaryDirectory() as path:
+            for name in ("config.json", "model.safetensors", "tokenizer.json"):
+                os.symlink(os.path.join(os.path.abspath(austen), name), os.path.join(path, name))
+            said = [{"role": "user", "content": "it wäs \n"}]
+            with self.assertRaisesRegex(attn.Unsupported, "has no chat template"):
+                attn.Model.load(path).chat(said)
+            with open(os.path.join(path, "chat_template.jinja"), "w") as file:
+                file.write("{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}{% endfor %}{% if add_generation_prompt %} >{% endif %}")
+            model = attn.Model.load(path)
+            np.testing.assert_array_equal(model.chat(said), model.tokenizer.encode("[user] it wäs >", special=False))
+            np.testing.assert_array_equal(model.chat(said, prompt=False), model.tokenizer.encode("[user] it wäs", special=False))
+
     def test_encoder(self):
         with Folder("bert") as path:
             model = attn.Model.load(path)

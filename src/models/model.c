@@ -270,10 +270,7 @@ int64_t attn_model_tensor_count(const attn_model *model)
 attn_status attn_model_get_tensor(const attn_model *model, int64_t index, attn_tensor_info *info)
 {
     ATTN_MODEL_REQUIRE(model && info, "model or info is NULL");
-    ATTN_MODEL_REQUIRE(index >= 0 && index < attn_source_count(&model->source), "index is %lld of %lld tensors",
-                       (long long)index, (long long)attn_source_count(&model->source));
-    attn_source_tensor_info(&model->source, index, info);
-    return ATTN_OK;
+    return attn_source_tensor_info(&model->source, index, info);
 }
 
 void attn_model_embedding(const attn_model *model, int64_t token, float *out)

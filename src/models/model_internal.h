@@ -44,8 +44,8 @@ attn_status attn_model_fail(attn_status status, const char *format, ...) ATTN_PR
 #define ATTN_MODEL_ERROR_BYTES 512
 char *attn_model_error_buffer(void);
 
-/* Tensor `index` as attn/model.h describes it. */
-void attn_source_tensor_info(const attn_model_source *source, int64_t index, attn_tensor_info *info);
+/* Tensor `index` as attn/model.h describes it; INVALID_ARGUMENT where there is none. */
+attn_status attn_source_tensor_info(const attn_model_source *source, int64_t index, attn_tensor_info *info);
 
 /* Copies a versioned struct: missing fields read as zero, unknown bytes must be zero. */
 attn_status attn_model_args(void *ours, size_t size, const void *theirs, const char *name);

@@ -7,16 +7,26 @@ struct attn_tensor_file {
     attn_model_source source;
 };
 
-void attn_source_tensor_info(const attn_model_source *source, int64_t index, attn_tensor_info *info)
+/* Tensor `index`, which is checked. */
+static attn_status tensor_at(const attn_model_source *source, int64_t index, attn_source_tensor *t)
+{
+    ATTN_MODEL_REQUIRE(index >= 0 && index < attn_source_count(source), "index is %lld of %lld tensors", (long long)index,
+                       (long long)attn_source_count(source));
+    attn_source_at(source, index, t);
+    return ATTN_OK;
+}
+
+attn_status attn_source_tensor_info(const attn_model_source *source, int64_t index, attn_tensor_info *info)
 {
     attn_source_tensor t;
-    attn_source_at(source, index, &t);
+    ATTN_TRY(tensor_at(source, index, &t));
     memset(info, 0, sizeof *info);
     info->name = t.name;
     info->dtype = t.dtype;
     info->n_dims = t.n_dims;
     memcpy(info->shape, t.shape, sizeof info->shape);
     info->n_bytes = (int64_t)t.bytes;
+    return ATTN_OK;
 }
 
 attn_status attn_tensor_file_open(const char *path, attn_tensor_file **file)
@@ -51,19 +61,14 @@ int64_t attn_tensor_file_count(const attn_tensor_file *file)
 attn_status attn_tensor_file_get(const attn_tensor_file *file, int64_t index, attn_tensor_info *info)
 {
     ATTN_MODEL_REQUIRE(file && info, "file or info is NULL");
-    ATTN_MODEL_REQUIRE(index >= 0 && index < attn_source_count(&file->source), "index is %lld of %lld tensors",
-                       (long long)index, (long long)attn_source_count(&file->source));
-    attn_source_tensor_info(&file->source, index, info);
-    return ATTN_OK;
+    return attn_source_tensor_info(&file->source, index, info);
 }
 
 attn_status attn_tensor_file_read(const attn_tensor_file *file, int64_t index, int64_t first, int64_t n, float *out)
 {
     attn_source_tensor t;
     ATTN_MODEL_REQUIRE(file && (out || n == 0), "file or out is NULL");
-    ATTN_MODEL_REQUIRE(index >= 0 && index < attn_source_count(&file->source), "index is %lld of %lld tensors",
-                       (long long)index, (long long)attn_source_count(&file->source));
-    attn_source_at(&file->source, index, &t);
+    ATTN_TRY(tensor_at(&file->source, index, &t));
     ATTN_MODEL_REQUIRE(first >= 0 && n >= 0 && first <= t.elements && n <= t.elements - first,
                        "elements %lld + %lld of %lld", (long long)first, (long long)n, (long long)t.elements);
     return n == 0 ? ATTN_OK : attn_source_read(&t, first, n, out, attn_model_error_buffer(), ATTN_MODEL_ERROR_BYTES);

@@ -1,6 +1,7 @@
 /* tensor_file.c - the tensors of a model file, without its configuration. */
 #include <stdlib.h>
 #include <string.h>
+#include "core/context.h"
 #include "models/model_internal.h"
 
 struct attn_tensor_file {

@@ -197,6 +197,95 @@ static void hard_scores(void **state)
     }
 }
 
+/* ---- Masks drawn into arrays, which exclude whole tiles, ends of rows and rows between others ---- */
+
+enum { WINDOW, DOCUMENTS, STRIPES, LEFT_PADDING, TWO_ARRAYS, N_DRAWN };
+
+static bool drawn_admits(int pattern, int64_t i, int64_t j)
+{
+    switch (pattern) {
+    case WINDOW:
+        return j <= 2 * i && j > 2 * i - 40;
+    case DOCUMENTS: /* rows 100 to 129 belong to none */
+        return i / 70 == j / 160 && !(i >= 100 && i < 130);
+    case STRIPES: /* far and near, in turns of rows: no range rises with the row */
+        return i / 5 % 2 ? j >= 380 && j < 400 : j < 9;
+    case LEFT_PADDING:
+        return j >= 301;
+    default:
+        return j % 3 != 0 && j / 200 == i / 100;
+    }
+}
+
+static void draw_mask(world *w, int pattern, int32_t dtype, bool odd, int64_t queries, int64_t keys)
+{
+    attn_mask *m = &w->args.mask;
+    const int64_t rows = pattern == LEFT_PADDING ? 1 : queries, heads = pattern == WINDOW ? 4 : 1;
+    const bool allow = dtype == ATTN_BOOL || pattern == TWO_ARRAYS, bias = dtype != ATTN_BOOL;
+    if (allow)
+        m->allow = world_bools(w, 1, heads, rows, keys, 1, odd);
+    if (bias)
+        m->bias = world_floats(w, dtype, 1, heads, rows, keys, 1, odd);
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < keys; j++) {
+                const bool far = pattern == TWO_ARRAYS && j >= 200; /* one array excludes below, the other above */
+                if (drawn_admits(pattern, i, j))
+                    continue;
+                if (allow && !far)
+                    ((uint8_t *)world_data(&m->allow))[attn_offset(m->allow.stride, 0, h, i, j)] = 0;
+                else
+                    attn_store_element(world_data(&m->bias), dtype, attn_offset(m->bias.stride, 0, h, i, j), -INFINITY);
+            }
+}
+
+static void drawn_masks(void **state)
+{
+    static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
+    static const int32_t types[] = {ATTN_BOOL, ATTN_F32, ATTN_BF16, ATTN_F16};
+    enum { QUERIES = 200, KEYS = 420, DIM = 16 };
+    (void)state;
+    for (int n = 0; n < 5 * N_DRAWN * 4 * 2; n++) {
+        const int pattern = n / 8 % N_DRAWN;
+        const int32_t type = types[n / 2 % 4], dtype = type == ATTN_BOOL ? ATTN_F32 : type;
+        if (type == ATTN_BOOL && pattern == TWO_ARRAYS)
+            continue;
+        attn_ctx *ctx = make_ctx(levels[n / 8 / N_DRAWN]);
+        world w;
+        attn_sdpa_args *a = &w.args;
+        attn_sdpa_backward_args b;
+        attn_bwd_problem g;
+        if (!ctx)
+            continue;
+        memset(&w, 0, sizeof w);
+        w.r.state = (uint64_t)(900 + n);
+        ATTN_ARGS_INIT(a);
+        a->query = world_floats(&w, dtype, 1, 4, QUERIES, DIM, 1, false);
+        a->key = world_floats(&w, dtype, 1, 2, KEYS, DIM, 1, false);
+        a->value = world_floats(&w, dtype, 1, 2, KEYS, DIM, 1, false);
+        a->out = attn_view_of(world_memory(&w, 4 * QUERIES * DIM * 4), dtype, 1, 4, QUERIES, DIM);
+        a->lse = world_memory(&w, 4 * QUERIES * 4);
+        draw_mask(&w, pattern, type, n % 2, QUERIES, KEYS);
+        ATTN_ARGS_INIT(&b);
+        b.forward = a;
+        b.d_out = world_floats(&w, dtype, 1, 4, QUERIES, DIM, 1, false);
+        b.d_query = gradient_of(&w, &a->query, dtype, false);
+        b.d_key = gradient_of(&w, &a->key, dtype, false);
+        b.d_value = gradient_of(&w, &a->value, dtype, false);
+        add_tables(&w, &b, false);
+        assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
+        assert_int_equal(attn_sdpa_backward(ctx, &b, NULL, 0), ATTN_OK);
+        assert_int_equal(attn_sdpa_validate_backward(ctx, &b, true, &g), ATTN_OK);
+        const char *wrong = world_wrong(&g.forward, attn_ctx_isa(ctx));
+        if (wrong || backward_differs(&g, (uint64_t)n, attn_ctx_isa(ctx))) {
+            world_print(&g.forward, (uint64_t)n, attn_ctx_isa(ctx), wrong ? wrong : "gradients under a drawn mask");
+            fail();
+        }
+        world_free(&w);
+        attn_ctx_destroy(ctx);
+    }
+}
+
 static void scalar(void **state)
 {
     (void)state;
@@ -221,6 +310,6 @@ static void neon(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(scalar), cmocka_unit_test(avx2), cmocka_unit_test(avx512), cmocka_unit_test(neon),
-                                       cmocka_unit_test(hard_scores)};
+                                       cmocka_unit_test(hard_scores), cmocka_unit_test(drawn_masks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* fwd_avx2.c - the forward dataflow for AVX2 and FMA: 12 accumulators of 16 registers. */
+#include "kernels/sdpa/admitted.h"
 #include "kernels/sdpa/fwd_plan.h"
 #include "kernels/simd/simd_levels.h"
 #include "core/half.h"

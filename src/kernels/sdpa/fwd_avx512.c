@@ -1,4 +1,5 @@
 /* fwd_avx512.c - the forward dataflow for AVX-512: 24 accumulators of 32 registers. */
+#include "kernels/sdpa/admitted.h"
 #include "kernels/sdpa/fwd_plan.h"
 #include "kernels/simd/simd_levels.h"
 #include "core/half.h"

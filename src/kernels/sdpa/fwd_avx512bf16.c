@@ -1,5 +1,6 @@
 /* fwd_avx512bf16.c - the forward dataflow of bf16 problems where AVX-512 has a dot product of bf16 pairs: 24 accumulators of
  * 32 registers; vdpbf16ps needs 12 or more. */
+#include "kernels/sdpa/admitted.h"
 #include "kernels/sdpa/fwd_plan.h"
 #include "kernels/simd/simd_levels.h"
 #include "core/half.h"

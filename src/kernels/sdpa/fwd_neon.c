@@ -1,4 +1,5 @@
 /* fwd_neon.c - the forward dataflow for Advanced SIMD: 24 accumulators of 32 registers. */
+#include "kernels/sdpa/admitted.h"
 #include "kernels/sdpa/fwd_plan.h"
 #include "kernels/simd/simd_levels.h"
 #include "core/half.h"

@@ -1,4 +1,5 @@
 /* fwd_scalar.c - the forward dataflow for one lane, in plain C. */
+#include "kernels/sdpa/admitted.h"
 #include "kernels/sdpa/fwd_plan.h"
 #include "kernels/simd/simd_levels.h"
 #include "core/half.h"

@@ -245,7 +245,27 @@ step_wheel() { # the Python wheel: built, unpacked elsewhere, used
 step_torch() {
     .venv-torch/bin/python -c 'import torch, transformers' 2>/dev/null ||
         { lacking "torch and transformers are not in .venv-torch (./dev test --full installs them)"; return; }
-    unittests .venv-torch/bin/python 'test_py_*.py'
+    local given=$PWD/../shared/conformance
+    [ ! -d "$given/hf" ] || export ATTN_HF_MODELS="$given/hf"
+    unittests .venv-torch/bin/python 'test_py_*.py' || return 1
+    [ -f "$given/torch_dropin.py" ] || { say "skipped: PyTorch's samples with fresh seeds, its layers on libattn (../shared is not here)"; return; }
+    given_suites "$given"
+}
+
+# PyTorch's OpInfo samples and layers with libattn below its operators; samples of a seed that no committed case has.
+given_suites() {
+    local given=$1 log=$LOGS/torch.given passed failed skipped p
+    export ATTN_LIBRARY=$PWD/build/libattn.so PYTHONDONTWRITEBYTECODE=1
+    PYTHONPATH=$PWD/python:$PWD/tests/conformance .venv-torch/bin/python "$given/torch_dropin.py" --adapter torch_adapter >"$log" 2>&1 ||
+        { tail -n 40 "$log"; return 1; }
+    p=$(sed -nE 's/^([0-9]+) passed, 0 failed$/\1/p' "$log")
+    [ "${p:-0}" -gt 0 ] || { tail -n 40 "$log"; return 1; }
+    rm -rf build/torch-cases
+    .venv-torch/bin/python "$given/torch_export.py" build/torch-cases --seed 20261130 --every 5 >"$log" 2>&1 || { tail -n 40 "$log"; return 1; }
+    PYTHONPATH=$PWD/python "$test_python" tests/conformance/run_conformance.py build/torch-cases >"$log" 2>&1 || { tail -n 40 "$log"; return 1; }
+    tail -n 1 "$log"
+    read -r passed failed skipped <"$LOGS/torch.count"
+    count $((passed + p + $(sed -nE 's/^([0-9]+) passed.*/\1/p' "$log"))) "$failed" "$skipped"
 }
 
 # ---- Running them ---------------------------------------------------------------------------------

@@ -183,8 +183,10 @@ static void show(const cli_term *term, const state *s)
            several ? "attention" : "");
     for (int64_t i = 0; i < in->n_edges && i < 16; i++)
         show_edge(s, &in->edges[i], several);
-    char text[400];
-    int n = 0;
+    char text[600];
+    int n = 0, early = 0;
+    for (int64_t i = 0; i < in->n_edges; i++)
+        early += (in->edges[i].why & ATTN_EDGE_NOT_CUT) != 0;
     if (in->n_screened > 0)
         n = snprintf(text, sizeof text,
                      "Rank correlation of weight and effect: %.2f over %lld of %lld screened readings (estimates, by %s), "
@@ -196,6 +198,10 @@ static void show(const cli_term *term, const state *s)
                                         "here). Rank correlation of weight and effect:");
     snprintf(text + n, sizeof text - (size_t)n, " %.2f over %lld drawn at random and cut (exact), %.2f without the first token.",
              in->sampled.all, (long long)in->sampled.n, in->sampled.without_first);
+    n = (int)strlen(text);
+    if (early)
+        snprintf(text + n, sizeof text - (size_t)n, " %d large estimate%s (-) too early in a long text to be cut.", early,
+                 early == 1 ? " is" : "s are");
     putchar('\n');
     cli_paragraph(term, 2, text);
     putchar('\n');

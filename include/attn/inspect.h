@@ -40,7 +40,8 @@ typedef struct attn_inspect_args {
     int64_t most_weights;       /* weights kept of all rows of all heads together; 0: 2,000,000 */
     int64_t most_pairs;         /* pairs of positions computed for all heads together; 0: 600,000,000. A longer text keeps
                                    evenly spaced rows instead of all */
-    int64_t n_exact;            /* readings with the largest estimates that are cut in the model; 0: 24; -1: none */
+    int64_t n_exact;            /* readings with the largest estimates, cut in the model (but see ATTN_EDGE_NOT_CUT); 0: 24;
+                                   -1: none */
     int64_t n_sample;           /* readings drawn at random that are cut, too, for the rank correlation; 0: 48; -1: none. Of
                                    decoders and more than 256 tokens: by the last 32 positions */
     int64_t window;             /* layers cut together in `windows`; 0: a fifth of them, at least 1 */
@@ -92,11 +93,14 @@ typedef struct attn_inspect_effect { /* of one intervention, against the pass wi
 enum { /* attn_inspect_edge.why */
     ATTN_EDGE_LARGEST = 1, /* among the n_exact largest estimates */
     ATTN_EDGE_SAMPLE = 2,  /* drawn at random among all readings */
-    ATTN_EDGE_AT = 4       /* the largest reading of `at` by its head, for the heads that read most elsewhere */
+    ATTN_EDGE_AT = 4,      /* the largest reading of `at` by its head, for the heads that read most elsewhere */
+    ATTN_EDGE_NOT_CUT = 8  /* a large estimate alone: its effects are NaN, because a cut so early in a long text would run
+                              more tokens again than are left of what all cuts may run (some 2.5 TFLOP; of models that are run
+                              whole for each cut 65,536 tokens) */
 };
 
-/* One reading that was cut: `query` reads `key` in one head of one layer. The effects are total ones: all that follows
- * is computed anew. */
+/* One reading: `query` reads `key` in one head of one layer. The effects of cutting it are total ones: all that follows is
+ * computed anew. */
 typedef struct attn_inspect_edge {
     int64_t layer, head, query, key;
     int32_t why;                   /* ATTN_EDGE_* */

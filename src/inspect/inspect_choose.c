@@ -6,8 +6,9 @@
 #include "inspect/inspect_screen.h"
 
 #define N_AT        12    /* heads whose largest reading of `at` is cut */
-#define MOST_TOKENS 8192  /* that all cuts together may run through a decoder */
-#define MOST_WHOLE  65536 /* the same of models that are run whole for each cut */
+#define MOST_TOKENS 8192  /* that all cuts of a kind may run through a decoder; a small one may run as many more as MOST_WORK holds */
+#define MOST_WORK   2.5e12 /* operations: those of MOST_TOKENS of a model of 135 million weights, half a minute on two Zen 3 cores */
+#define MOST_WHOLE  65536 /* tokens of models that are run whole for each cut */
 
 /* Longer texts of decoders are drawn from at their last TAIL positions, so that a cut runs few tokens again. */
 #define DRAWN_WHOLE 256
@@ -85,7 +86,14 @@ int64_t attn_inspect_cost(const attn_inspect_run *run, int64_t query)
 
 int64_t attn_inspect_budget(const attn_inspect_run *run)
 {
-    return run->model->d.kind == ATTN_MODEL_DECODER ? MOST_TOKENS : MOST_WHOLE;
+    const attn_description *d = &run->model->d;
+    const double width = (double)(d->n_heads * d->head_dim), kv_width = (double)(d->n_kv_heads * d->head_dim);
+    const double experts = d->mlp.n_experts ? (double)d->mlp.experts_per_token : 1, matrices = d->mlp.gated ? 3 : 2;
+    const double weights = (double)d->d_model * (2 * width + 2 * kv_width + experts * matrices * (double)d->d_ff);
+    const double per_token = (double)d->n_layers * (2 * weights + 4 * width * (double)run->a.n_tokens);
+    if (d->kind != ATTN_MODEL_DECODER)
+        return MOST_WHOLE;
+    return MOST_WORK / per_token > MOST_TOKENS ? (int64_t)(MOST_WORK / per_token) : MOST_TOKENS;
 }
 
 /* Mass of a head's row of `at` that lies neither on the first token nor, in self attention, on itself. */
@@ -174,16 +182,17 @@ static void add_sample(attn_inspect_run *run)
     }
 }
 
-/* As many of the largest as the budget holds. */
+/* The largest are cut where the budget holds, and else stand with their estimates alone. */
 static void add_largest(attn_inspect_run *run, const attn_screen *s)
 {
     int64_t tokens = attn_inspect_budget(run);
     for (int64_t i = 0; i < s->counts[0]; i++) {
         const attn_reading *r = &s->heaps[i];
-        tokens -= attn_inspect_cost(run, r->query);
-        if (tokens < 0)
-            break;
-        attn_edge_weigh(run, add_edge(run, r, ATTN_EDGE_LARGEST), r->weight, r->estimate);
+        attn_inspect_edge *e = add_edge(run, r, ATTN_EDGE_LARGEST);
+        const int64_t cost = e->why == ATTN_EDGE_LARGEST ? attn_inspect_cost(run, r->query) : 0; /* others are cut anyway */
+        attn_edge_weigh(run, e, r->weight, r->estimate);
+        e->why |= cost > tokens ? ATTN_EDGE_NOT_CUT : 0;
+        tokens -= cost > tokens ? 0 : cost;
     }
 }
 

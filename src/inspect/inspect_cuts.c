@@ -104,6 +104,10 @@ static attn_status cut_edge(cutter *c, attn_inspect_edge *e, float *mean)
     attn_edit edit = {.layer = e->layer, .entry = 0, .head = e->head, .query = e->query, .key = e->key};
     edit.attention = site->cross ? ATTN_ATTENTION_CROSS : ATTN_ATTENTION_SELF;
     edit.kind = ATTN_EDIT_KNOCKOUT;
+    if (e->why & ATTN_EDGE_NOT_CUT) {
+        e->knockout = e->removal = e->mean = e->pair = (attn_inspect_effect){NAN, NAN};
+        return ATTN_OK;
+    }
     if (e->weight < 1) /* a row of one key cannot be renormalised */
         ATTN_TRY(effect_of(c, e->map, e->query, &edit, 1, &e->knockout));
     else
@@ -213,7 +217,9 @@ static attn_status measure(cutter *c)
     const bool windows = reads && attn_inspect_cost(run, run->a.at) / 3 * out->maps[m].n_layers <= attn_inspect_budget(run);
     float *mean = malloc((size_t)run->model->d.head_dim * sizeof *mean);
     attn_status status = mean ? ATTN_OK : attn_inspect_no_memory();
-    run->all_passes += out->n_edges * (run->a.pair ? 4 : 3) + (windows ? out->maps[m].n_layers : 0);
+    for (int64_t i = 0; i < out->n_edges; i++)
+        run->all_passes += out->edges[i].why & ATTN_EDGE_NOT_CUT ? 0 : run->a.pair ? 4 : 3;
+    run->all_passes += windows ? out->maps[m].n_layers : 0;
     for (int64_t i = 0; status == ATTN_OK && i < out->n_edges; i++)
         status = cut_edge(c, &out->edges[i], mean);
     free(mean);

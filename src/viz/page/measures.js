@@ -32,7 +32,8 @@ function edgeColumns() {
   return columns.map(([name, value, show, text]) => ({ name, value, show, text }));
 }
 
-const whyCut = (why) => [why & 1 && "one of the largest estimates", why & 2 && "drawn at random", why & 4 && "read by the position"]
+const whyCut = (why) => [why & 1 && "one of the largest estimates", why & 2 && "drawn at random", why & 4 && "read by the position",
+  why & 8 && "too early in a long text to be cut: its estimate alone"]
   .filter(Boolean).join(", ");
 
 function edgeTable() {
@@ -52,7 +53,7 @@ function edgeTable() {
     head.append(cell);
   });
   for (const e of edges) {
-    const row = element("tr", { className: "pick", title: "run again because: " + whyCut(e.why) });
+    const row = element("tr", { className: "pick", title: (e.why & 8 ? "" : "run again because: ") + whyCut(e.why) });
     for (const column of columns) {
       const cell = element("td", { className: column.text ? "l" : "" });
       cell.append(column.show(e));
@@ -135,9 +136,9 @@ function drawMeasures() {
   $("measuresbox").hidden = !m && !data.note;
   $("measuresnote").hidden = $("measurescsv").hidden = !m;
   if (!m) return;
-  const estimated = m.estimated, sampled = m.sampled, exact = m.edges.length;
+  const estimated = m.estimated, sampled = m.sampled, exact = m.edges.filter((e) => !(e.why & 8)).length, early = m.edges.length - exact;
   box.append(element("p", {}, ...outcomeText()),
-    element("p", { textContent: `${screenedText(m)} The ${exact} below were run again in the model: exact.` }),
+    element("p", { textContent: `${screenedText(m)} ${exact} of those below were run again in the model: exact.${early ? ` ${early} are too early in a long text for that: estimates alone.` : ""}` }),
     element("p", { textContent: `Rank correlation (Spearman) of weight and |effect|: over ${grouped(estimated.n)} screened readings, estimated ${number(estimated.all, 2)}, ` +
       `without the first token ${number(estimated.without_first, 2)} (n ${grouped(estimated.n_without_first)}); over ${sampled.n} readings drawn at random, ` +
       `exact knockouts ${number(sampled.all, 2)}, without the first token ${number(sampled.without_first, 2)} (n ${sampled.n_without_first}).` }));

@@ -22,10 +22,14 @@ static void norm_part(void *arg, int64_t part)
     const int64_t first = part * PART, n = job->n - first < PART ? job->n - first : PART;
     const float *g = job->gradient + first;
     double lanes[8] = {0}, sum = 0;
-    for (int64_t i = 0; i < n; i++)
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) /* with a constant inner loop the sums stay in registers */
+        for (int64_t k = 0; k < 8; k++)
+            lanes[k] += (double)g[i + k] * (double)g[i + k];
+    for (; i < n; i++)
         lanes[i % 8] += (double)g[i] * (double)g[i];
-    for (int i = 0; i < 8; i++)
-        sum += lanes[i];
+    for (int k = 0; k < 8; k++)
+        sum += lanes[k];
     job->sums[part] = sum;
 }
 

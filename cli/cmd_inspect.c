@@ -167,6 +167,15 @@ static void show_edge(const state *s, const attn_inspect_edge *e, bool several)
     putchar('\n');
 }
 
+/* A rank correlation as it is printed; not defined where there are few readings or all are the same. */
+static const char *correlation(char text[16], double x)
+{
+    if (x != x)
+        return "undefined";
+    snprintf(text, 16, "%.2f", x);
+    return text;
+}
+
 static void show(const cli_term *term, const state *s)
 {
     const attn_inspection *in = s->in;
@@ -183,21 +192,22 @@ static void show(const cli_term *term, const state *s)
            several ? "attention" : "");
     for (int64_t i = 0; i < in->n_edges && i < 16; i++)
         show_edge(s, &in->edges[i], several);
-    char text[600];
+    char text[600], all[16], without[16];
     int n = 0, early = 0;
     for (int64_t i = 0; i < in->n_edges; i++)
         early += (in->edges[i].why & ATTN_EDGE_NOT_CUT) != 0;
     if (in->n_screened > 0)
         n = snprintf(text, sizeof text,
-                     "Rank correlation of weight and effect: %.2f over %lld of %lld screened readings (estimates, by %s), "
-                     "%.2f without the first token;",
-                     in->estimated.all, (long long)in->estimated.n, (long long)in->n_screened,
-                     in->estimate == ATTN_ESTIMATE_DIRECT ? "direct effect, of the last position only" : "gradient", in->estimated.without_first);
+                     "Rank correlation of weight and effect: %s over %lld of %lld screened readings (estimates, by %s), "
+                     "%s without the first token;",
+                     correlation(all, in->estimated.all), (long long)in->estimated.n, (long long)in->n_screened,
+                     in->estimate == ATTN_ESTIMATE_DIRECT ? "direct effect, of the last position only" : "gradient",
+                     correlation(without, in->estimated.without_first));
     else
         n = snprintf(text, sizeof text, "No reading was screened (the gradient takes more than 2 GB or 20 billion readings "
                                         "here). Rank correlation of weight and effect:");
-    snprintf(text + n, sizeof text - (size_t)n, " %.2f over %lld drawn at random and cut (exact), %.2f without the first token.",
-             in->sampled.all, (long long)in->sampled.n, in->sampled.without_first);
+    snprintf(text + n, sizeof text - (size_t)n, " %s over %lld drawn at random and cut (exact), %s without the first token.",
+             correlation(all, in->sampled.all), (long long)in->sampled.n, correlation(without, in->sampled.without_first));
     n = (int)strlen(text);
     if (early)
         snprintf(text + n, sizeof text - (size_t)n, " %d large estimate%s (-) too early in a long text to be cut.", early,

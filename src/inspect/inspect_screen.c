@@ -31,8 +31,7 @@ static int64_t pairs_before(const attn_inspect_site *site, int64_t query)
 static int64_t number_of(const attn_screen *s, int32_t m, int64_t layer, int64_t head, int64_t query)
 {
     const attn_inspect_site *site = &s->run->sites[m];
-    return s->first[m] + (layer * s->run->model->d.n_heads + head) * s->pairs[m] +
-           (s->run->gradient ? pairs_before(site, query) : 0);
+    return s->first[m] + (layer * s->run->model->d.n_heads + head) * s->pairs[m] + pairs_before(site, query);
 }
 
 attn_status attn_screen_start(attn_screen *s, attn_inspect_run *run)
@@ -317,25 +316,30 @@ attn_status attn_screen_layer(attn_screen *s, int32_t m, int64_t layer, const at
 
 /* ---- without a gradient ---- */
 
+/* Those whose weights the maps keep: the others, below a thousandth or not among a row's largest, count as not screened. */
 void attn_screen_directs(attn_screen *s)
 {
     const attn_inspect_run *run = s->run;
+    int64_t kept = 0;
+    run->out->n_screened = 0;
     for (int32_t m = 0; m < run->out->n_maps; m++) {
         const attn_inspect_map *map = &run->out->maps[m];
         attn_reading r = {.map = m, .query = map->n_queries - 1};
         for (int64_t h = 0; h < map->n_layers * map->n_heads && s->pairs[m] > 0; h++) {
             r.layer = h / map->n_heads;
             r.head = h % map->n_heads;
-            const int64_t number = number_of(s, m, r.layer, r.head, r.query);
             for (r.key = 0; r.key < map->n_keys; r.key++) {
                 r.weight = attn_inspect_weight(map, &r);
+                if (!(r.weight > 0))
+                    continue;
                 r.estimate = r.weight * map->value_directs[h * map->n_keys + r.key];
                 offer(s->heaps, &s->counts[0], run->a.n_exact, r);
-                if ((number + r.key) % s->step == 0)
-                    keep(s, number + r.key, r.weight, size_of(&r), r.key == 0);
+                if (run->out->n_screened++ % s->step == 0)
+                    keep(s, s->step * kept++, r.weight, size_of(&r), r.key == 0);
             }
         }
     }
+    s->room = kept;
 }
 
 /* ---- the end ---- */

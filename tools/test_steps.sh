@@ -261,7 +261,7 @@ given_suites() {
     p=$(sed -nE 's/^([0-9]+) passed, 0 failed$/\1/p' "$log")
     [ "${p:-0}" -gt 0 ] || { tail -n 40 "$log"; return 1; }
     rm -rf build/torch-cases
-    .venv-torch/bin/python "$given/torch_export.py" build/torch-cases --seed 20261130 --every 5 >"$log" 2>&1 || { tail -n 40 "$log"; return 1; }
+    .venv-torch/bin/python "$given/torch_export.py" build/torch-cases --seed 20261130 --grid 80 --mha 24 >"$log" 2>&1 || { tail -n 40 "$log"; return 1; }
     PYTHONPATH=$PWD/python "$test_python" tests/conformance/run_conformance.py build/torch-cases >"$log" 2>&1 || { tail -n 40 "$log"; return 1; }
     tail -n 1 "$log"
     read -r passed failed skipped <"$LOGS/torch.count"

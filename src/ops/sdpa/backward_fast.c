@@ -192,5 +192,8 @@ void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
         run(ctx, p->batch * p->n_kv_heads, (double)(p->batch * p->n_kv_heads) * (double)(p->seq_kv * dims), clear_keys_task, &job);
     if (plan.d_query)
         run(ctx, heads * job.n_chunks, row_work, finish_task, &job);
-    attn_backward_plain_tables(ctx, g, plan.rows, g->a.d_bias.data && !plan.bias_in_tile, false);
+    const bool bias = g->a.d_bias.data && !plan.bias_in_tile;
+    if (bias) /* what is summed over whole rows cancels to 0: out and lse as they were rounded would show */
+        attn_backward_exact_rows(ctx, g, plan.rows, (double *)(void *)plan.scratch, (int64_t)(plan.scratch_bytes / sizeof(double)));
+    attn_backward_plain_tables(ctx, g, plan.rows, bias, false);
 }

@@ -27,6 +27,9 @@ void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory);
 void attn_backward_own_lse(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, const uint8_t *marked, double *scratch,
                            int64_t scratch_count);
 
+/* lse and D of every row again, in double and not from out. scratch: as above. */
+void attn_backward_exact_rows(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, double *scratch, int64_t scratch_count);
+
 /* The gradients of things added to scores, by the plain path's passes: d_sinks and, where asked, d_bias and d_relative. */
 void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias, bool relative);
 

@@ -181,6 +181,27 @@ void attn_backward_own_lse(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_ro
     run(ctx, p->n_entries * p->n_kv_heads * job.n_blocks, pair_work(p), own_lse_task, &job);
 }
 
+/* Most queries and keys of an entry. */
+static void longest_entry(const attn_problem *p, int64_t *queries, int64_t *keys)
+{
+    *queries = *keys = 0;
+    for (int64_t s = 0; s < p->n_entries; s++) {
+        attn_entry e = attn_problem_entry(p, s);
+        *queries = e.q_count > *queries ? e.q_count : *queries;
+        *keys = e.k_count > *keys ? e.k_count : *keys;
+    }
+}
+
+void attn_backward_exact_rows(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, double *scratch, int64_t scratch_count)
+{
+    const attn_problem *p = &g->forward;
+    plain_job job = {g, attn_wide_kernels_at(ctx->isa), rows, scratch, scratch_count, NULL, 0};
+    int64_t queries, keys;
+    longest_entry(p, &queries, &keys);
+    job.n_blocks = block_count(queries * p->group, ATTN_WIDE_ROWS);
+    run(ctx, p->n_entries * p->n_kv_heads * job.n_blocks, pair_work(p), exact_rows_task, &job);
+}
+
 void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias, bool relative)
 {
     const attn_problem *p = &g->forward;
@@ -203,17 +224,6 @@ static size_t rows_bytes(const attn_problem *p)
     size_t bytes = 0;
     attn_backward_add_bytes(&bytes, (size_t)(p->batch * p->n_heads * p->seq_q), sizeof(attn_ref_row));
     return bytes;
-}
-
-/* Most queries and keys of an entry. */
-static void longest_entry(const attn_problem *p, int64_t *queries, int64_t *keys)
-{
-    *queries = *keys = 0;
-    for (int64_t s = 0; s < p->n_entries; s++) {
-        attn_entry e = attn_problem_entry(p, s);
-        *queries = e.q_count > *queries ? e.q_count : *queries;
-        *keys = e.k_count > *keys ? e.k_count : *keys;
-    }
 }
 
 bool attn_backward_is_small(const attn_bwd_problem *g)

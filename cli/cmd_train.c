@@ -17,7 +17,7 @@ enum {
     OPT_PRE_NORM, OPT_BATCH, OPT_ACCUMULATE, OPT_STEPS, OPT_LR, OPT_MIN_LR, OPT_WARMUP, OPT_SQRT, OPT_DECAY, OPT_BETA1,
     OPT_BETA2, OPT_CLIP, OPT_DROPOUT, OPT_SEED, OPT_DTYPE, OPT_RECOMPUTE, OPT_THREADS, OPT_VAL, OPT_VAL_SHARE,
     OPT_EVAL_EVERY, OPT_EVAL_BATCHES, OPT_SAVE_EVERY, OPT_SAMPLE_EVERY, OPT_PROMPT, OPT_EXPORT, OPT_DRY_RUN, OPT_RESUME,
-    OPT_TASK, OPT_FROM
+    OPT_TASK, OPT_FROM, OPT_REPEAT
 };
 
 static const struct option long_options[] = {
@@ -40,7 +40,8 @@ static const struct option long_options[] = {
     {"sample-every", 1, NULL, OPT_SAMPLE_EVERY}, {"prompt", 1, NULL, OPT_PROMPT},
     {"export", 1, NULL, OPT_EXPORT},       {"dry-run", 0, NULL, OPT_DRY_RUN},
     {"resume", 0, NULL, OPT_RESUME},       {"task", 1, NULL, OPT_TASK},
-    {"from", 1, NULL, OPT_FROM},           {NULL, 0, NULL, 0}};
+    {"from", 1, NULL, OPT_FROM},           {"repeat", 1, NULL, OPT_REPEAT},
+    {NULL, 0, NULL, 0}};
 
 static const struct whole_option {
     int code;
@@ -76,7 +77,8 @@ static const struct real_option {
                     {OPT_BETA2, "--beta2", offsetof(train_settings, model.beta2), 1e-9, 0.999999},
                     {OPT_CLIP, "--clip", offsetof(train_settings, model.clip), 0, 1e30},
                     {OPT_DROPOUT, "--dropout", offsetof(train_settings, model.dropout), 0, 0.9},
-                    {OPT_VAL_SHARE, "--val-share", offsetof(train_settings, validation_share), 0, 0.5}};
+                    {OPT_VAL_SHARE, "--val-share", offsetof(train_settings, validation_share), 0, 0.5},
+                    {OPT_REPEAT, "--repeat", offsetof(train_settings, repeat), 0, 1}};
 
 /* ---- Presets ---- */
 
@@ -316,6 +318,16 @@ static bool task_is_alone(const train_settings *s)
     return false;
 }
 
+/* An encoder sees what follows: it has nothing to copy from behind. */
+static bool repeats_suit(const train_settings *s)
+{
+    if (s->repeat == 0 || s->model.arch == ATTN_TRAIN_GPT2 || s->model.arch == ATTN_TRAIN_LLAMA)
+        return true;
+    cli_error("train", "--repeat is for gpt2 and llama, which read from the left; --arch is %s",
+              s->model.arch == ATTN_TRAIN_BERT ? "bert" : "encdec");
+    return false;
+}
+
 /* --from brings architecture, sizes and vocabulary. */
 static bool sizes_are_the_models(const train_settings *s)
 {
@@ -355,7 +367,7 @@ static bool read_settings(train_settings *s, int argc, char **argv)
         cli_error("train", "where to? -o DIR is missing");
         return false;
     }
-    if (!task_is_alone(s) || !sizes_are_the_models(s))
+    if (!task_is_alone(s) || !sizes_are_the_models(s) || !repeats_suit(s))
         return false;
     if (s->n_texts == 0 && !s->resume && !s->task) {
         cli_error("train", "no text given");
@@ -482,6 +494,7 @@ static void settings_from(train_run *run, const json_t *state)
     s->schedule.peak = json_number_value(json_object_get(state, "learning_rate"));
     s->schedule.last = json_number_value(json_object_get(state, "last_learning_rate"));
     s->validation_share = json_number_value(json_object_get(state, "validation_share"));
+    s->repeat = json_number_value(json_object_get(state, "repeat"));
     s->batch = whole_of(state, "batch");
     s->accumulate = whole_of(state, "accumulate");
     s->length = whole_of(state, "length");
@@ -778,6 +791,7 @@ const cli_command cli_train = {
     "  --lr R --min-lr R --warmup N        peak and last learning rate, steps of warm-up (cosine between)\n"
     "  --inverse-sqrt      the schedule of 2017 instead of the cosine\n"
     "  --decay R --beta1 R --beta2 R --clip R --dropout R   AdamW 0.1, 0.9, 0.99; clip 1; dropout 0\n"
+    "  --repeat S          share S of the sequences say one passage of theirs again and again: teaches to copy (0)\n"
     "  --dtype f32|bf16    bf16: weights and states rounded to bf16, sums and master weights f32\n"
     "  --recompute         keep less, compute again in the backward pass\n"
     "  --seed N --threads N                the same seed gives the same bits on any number of threads\n"

@@ -18,7 +18,7 @@ typedef struct train_settings {
     attn_train_schedule schedule;
     int64_t vocab_size, batch, accumulate, length;
     int64_t eval_every, eval_batches, save_every, sample_every;
-    double validation_share;
+    double validation_share, repeat;
     int32_t export_dtype;
     uint64_t order_seed;
     bool chars, dry_run, resume, steps_given, vocab_given, task;

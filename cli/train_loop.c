@@ -65,6 +65,8 @@ bool train_fill_batch(train_run *run, bool validation, int64_t index, attn_train
         status = attn_train_data_validation(run->data, index, s->batch, s->length, run->tokens, run->targets, n_batches);
     else
         status = attn_train_data_batch(run->data, s->order_seed, index, s->batch, s->length, run->tokens, run->targets);
+    if (status == ATTN_OK && !validation && s->repeat > 0)
+        status = attn_train_repeat(run->tokens, run->targets, s->batch, s->length, s->repeat, s->order_seed + 2, index);
     if (status == ATTN_OK && o->arch == ATTN_TRAIN_BERT)
         status = attn_train_mask_tokens(run->tokens, run->targets, s->batch * s->length, o->vocab_size, o->mask_id, 0,
                                         s->order_seed + (validation ? 1 : 0), index);
@@ -151,7 +153,7 @@ static json_t *state_of(const train_run *run)
         json_array_append_new(texts, json_string(s->texts[i]));
     for (int64_t i = 0; i < s->n_validation; i++)
         json_array_append_new(validation, json_string(s->validation[i]));
-    return json_pack("{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:i, s:i, s:f, s:f, s:s}",
+    return json_pack("{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:i, s:i, s:f, s:f, s:f, s:s}",
                      "texts", texts, "validation", validation, "prompt", s->prompt ? s->prompt : "", "steps",
                      (json_int_t)s->schedule.steps, "warmup", (json_int_t)s->schedule.warmup, "batch", (json_int_t)s->batch,
                      "accumulate", (json_int_t)s->accumulate, "length", (json_int_t)s->length, "eval_every",
@@ -160,7 +162,7 @@ static json_t *state_of(const train_run *run)
                      (json_int_t)(run->log ? ftell(run->log) : 0), "learning_rate", s->schedule.peak, "last_learning_rate",
                      s->schedule.last, "validation_share", s->validation_share, "inverse_square_root",
                      s->schedule.inverse_square_root, "export_dtype", s->export_dtype, "seconds", run->seconds,
-                     "last_validation", isfinite(run->validation) ? run->validation : -1.0, "pairs",
+                     "repeat", s->repeat, "last_validation", isfinite(run->validation) ? run->validation : -1.0, "pairs",
                      run->pairs_digest);
 }
 

@@ -104,6 +104,30 @@ int64_t attn_train_order(uint64_t seed, int64_t number, int64_t n)
     return permute(attn_mix(seed, (uint64_t)(number / n)), n, number % n);
 }
 
+/* ---- Passages said again ---- */
+
+attn_status attn_train_repeat(int32_t *tokens, int32_t *targets, int64_t batch, int64_t length, double share, uint64_t seed,
+                              int64_t index)
+{
+    const int64_t shortest = 8;
+    attn_train_clear_error();
+    ATTN_TRAIN_REQUIRE(tokens && targets, "%s is NULL", tokens ? "targets" : "tokens");
+    ATTN_TRAIN_REQUIRE(batch >= 1 && length >= 1, "batch is %lld, length %lld", (long long)batch, (long long)length);
+    ATTN_TRAIN_REQUIRE(share >= 0 && share <= 1, "share is %g; it must lie in 0 .. 1", share);
+    const uint64_t key = attn_mix(seed, (uint64_t)index);
+    for (int64_t b = 0; b < batch && length >= 2 * shortest; b++) {
+        int32_t *own = tokens + b * length, *next = targets + b * length;
+        const int64_t period = shortest + (int64_t)(attn_mix(key, 2 * (uint64_t)b + 1) % (uint64_t)(length / 2 - shortest + 1));
+        if (attn_mix_unit(key, 2 * (uint64_t)b) >= share)
+            continue;
+        for (int64_t t = period; t < length; t++)
+            own[t] = own[t - period];
+        for (int64_t t = period - 1; t < length; t++)
+            next[t] = own[(t + 1) % period];
+    }
+    return ATTN_OK;
+}
+
 /* ---- Masked language modelling ---- */
 
 attn_status attn_train_mask_tokens(int32_t *tokens, int32_t *targets, int64_t n, int64_t vocab_size,

@@ -36,9 +36,9 @@ class Train(unittest.TestCase):
 
     def test_killed_and_resumed_equals_never_stopped(self):
         steps = 400
-        whole = attn(*self.train("whole", steps, "--threads", "1"))
+        whole = attn(*self.train("whole", steps, "--threads", "1", "--repeat", "0.25"))
         self.assertEqual(whole.returncode, 0, whole.stderr)
-        killed = subprocess.Popen([ATTN, "train", *self.train("killed", steps, "--threads", "1")],
+        killed = subprocess.Popen([ATTN, "train", *self.train("killed", steps, "--threads", "1", "--repeat", "0.25")],
                                   stdout=subprocess.DEVNULL)
         log = os.path.join(self.at("killed"), "log.jsonl")
         for _ in range(2000):
@@ -88,6 +88,8 @@ class Train(unittest.TestCase):
                             ([*self.train("x", 5), "--heads", "3"], "d_model"),
                             (["--resume", "-o", self.at("y")], "checkpoint"),
                             ([*self.train("x", 5), "--arch", "gpt9"], "gpt9"),
+                            ([*self.train("x", 5), "--arch", "bert", "--repeat", "0.2"], "--repeat"),
+                            ([*self.train("x", 5), "--repeat", "2"], "--repeat"),
                             ([*self.train("x", 5), "--context", "16777216"], "16777216"),
                             ([*self.train("x", 5), "--prompt", b"\xff"], "--prompt is not UTF-8"),
                             (["--resume", "-o", self.at("y"), "--lr", "1"], "--lr"),

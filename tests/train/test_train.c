@@ -133,7 +133,7 @@ static void ids_come_back_from_the_file(void **state)
     attn_train_encode_args a;
     attn_train_data *data;
     attn_train_data_info info;
-    int32_t tokens[16], targets[16];
+    int32_t tokens[16], targets[16], tokens_before[64], targets_before[64];
     (void)state;
     learn("t.json", 280, 0);
     attn_tokenizer *t;
@@ -153,6 +153,25 @@ static void ids_come_back_from_the_file(void **state)
     for (int b = 0; b < 2; b++)
         for (int i = 0; i < 7; i++)
             assert_int_equal(targets[8 * b + i], tokens[8 * b + i + 1]);
+    int32_t again[64], following[64];
+    OK(attn_train_data_batch(data, 3, 5, 2, 32, again, following));
+    OK(attn_train_repeat(again, following, 2, 32, 1, 4, 9));
+    for (int b = 0; b < 2; b++) {
+        const int32_t *own = again + 32 * b, *next = following + 32 * b;
+        int period = 8;
+        while (period <= 16 && memcmp(own, own + period, (size_t)(32 - period) * sizeof *own) != 0)
+            period++;
+        assert_true(period <= 16);
+        assert_memory_equal(next, own + 1, 31 * sizeof *own);
+        assert_int_equal(next[31], own[32 % period]);
+    }
+    OK(attn_train_repeat(tokens, targets, 1, 15, 1, 4, 9)); /* too short to say anything twice */
+    OK(attn_train_data_batch(data, 3, 5, 2, 32, tokens_before, targets_before));
+    OK(attn_train_data_batch(data, 3, 5, 2, 32, again, following));
+    OK(attn_train_repeat(again, following, 2, 32, 0, 4, 9));
+    assert_memory_equal(again, tokens_before, sizeof again);
+    assert_memory_equal(following, targets_before, sizeof following);
+    assert_int_equal(attn_train_repeat(again, following, 2, 32, 1.5, 4, 9), ATTN_ERR_INVALID_ARGUMENT);
     assert_int_equal(attn_train_data_batch(data, 3, 5, 2, 100000, tokens, targets), ATTN_ERR_INVALID_ARGUMENT);
     attn_train_data_close(data);
     FILE *file = fopen(in_folder("ids"), "r+b"); /* one id changed */

@@ -6,7 +6,7 @@
  * block of rows of a stack against one split: ATTN_DECODE_SPLIT keys anchored at key 0, cut into chunks. For each chunk:
  *     scores [keys][rows], rows in tiles of at most 4: dot products over vectors of dimensions, summed across lanes
  *     rules, running maximum, weights in place, sum in V_N interleaved parts
- *     out [rows][value_dim] += weights * values, one accumulator per output in ascending key
+ *     out [rows][value_dim] += weights * values, one accumulator per output, a few keys of each place of the chunk in turns
  * Splits are merged in ascending order. A row's bits depend on its own keys only: not on the tile, stack, thread or
  * storage (Dao et al. 2023, Flash-Decoding; Juravsky et al. 2024, Hydragen). */
 #ifndef ATTN_KERNELS_SDPA_DECODE_PLAN_H
@@ -18,8 +18,11 @@
 #define ATTN_DECODE_SPLIT 1024
 #define ATTN_DECODE_BLOCK 64  /* rows of a task */
 #define ATTN_DECODE_TILE 4    /* most rows of a tile */
-#define ATTN_DECODE_PAD 32    /* keys that a tile may run beyond the chunk: V_N at least; most rows to prefetch ahead */
-#define ATTN_DECODE_AHEAD 8192 /* bytes to prefetch ahead */
+#define ATTN_DECODE_PAD 32    /* keys that a tile may run beyond the chunk: V_N at least */
+/* A chunk is read in places, in turns a key of each: memory gives more to several streams than to one. 8-bit keys are read from one,
+ * and asked for ahead: their conversion takes longer than the reads, and one stream ahead hides these. */
+#define ATTN_DECODE_PLACES 4
+#define ATTN_DECODE_AHEAD 32 /* 8-bit keys */
 #define ATTN_DECODE_STEP 16   /* keys by which holes are noted */
 
 typedef struct attn_decode_row {
@@ -46,9 +49,9 @@ typedef struct attn_decode_task {
     float *score;                   /* [chunk + pad][tile] */
     float *key_scale, *value_scale; /* [chunk + pad], i8 */
     float *scale;                   /* [chunk + pad][tile]: one of them, spread over the rows of a tile */
-    const char **key, **value;      /* rows of the chunk's keys; value = key + their number, and behind the values the next
-                                       chunk's first keys: [2 * chunk + pad], so that key[j + ahead] is what comes later */
-    int64_t ahead;                  /* rows to prefetch ahead */
+    const char **key, **value;      /* [chunk]: rows of the chunk's keys; value = key + chunk */
+    uint16_t *order;                /* [chunk]: n_keys keys of the chunk, as they are read */
+    int64_t places, n_keys, ordered_from, ordered_to; /* what order holds */
     attn_decode_holes *holes;
 } attn_decode_task;
 

@@ -76,7 +76,7 @@ static void plan_job(const attn_ctx *ctx, const attn_problem *p, decode_job *job
     job->out_floats = round_up(p->value_dim, 16);
     int64_t keys = ATTN_DECODE_CHUNK + ATTN_DECODE_PAD;
     int64_t floats = job->block_rows * (job->query_floats + job->out_floats + 2) + keys * (2 * ATTN_DECODE_TILE + 2);
-    job->worker_bytes = (size_t)round_up(floats * 4 + (keys + ATTN_DECODE_CHUNK) * (int64_t)sizeof(char *) + job->block_rows * (int64_t)sizeof(attn_decode_row) +
+    job->worker_bytes = (size_t)round_up(floats * 4 + ATTN_DECODE_CHUNK * (int64_t)(2 * sizeof(char *) + sizeof(uint16_t)) + job->block_rows * (int64_t)sizeof(attn_decode_row) +
                                              (int64_t)sizeof(attn_decode_holes), 64);
     if (job->n_splits > 1) {
         job->counter_bytes = (size_t)round_up(job->n_units * (int64_t)sizeof(int32_t), 64);
@@ -140,7 +140,9 @@ static void open_task(const decode_job *job, char *scratch, attn_decode_task *t)
     t->max = t->value_scale + keys;
     t->sum = t->max + job->block_rows;
     t->key = (const char **)(void *)(t->sum + job->block_rows);
-    t->row = (attn_decode_row *)(void *)(t->key + keys + ATTN_DECODE_CHUNK);
+    t->value = t->key + ATTN_DECODE_CHUNK;
+    t->order = (uint16_t *)(void *)(t->value + ATTN_DECODE_CHUNK);
+    t->row = (attn_decode_row *)(void *)(t->order + ATTN_DECODE_CHUNK);
     t->holes = (attn_decode_holes *)(void *)(t->row + job->block_rows);
 }
 

@@ -1,10 +1,8 @@
 /* cmd_inspect.c - `attn inspect`: every head of a model on a text as one HTML page, JSON or SVG, with what the weights
  * can be held against; and tests of heads on repeated random tokens. */
-#include "attn/viz.h"
-#include "look.h"
+#include "inspect_view.h"
 
 #include <getopt.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,24 +42,7 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
-typedef struct options {
-    look_options look;
-    const char *page, *pair, *target, *answer, *other, *svg, *png, *json_path;
-    bool json, head_tests, no_measures, heads;
-    int64_t exact, sample, window, seed;
-} options;
-
-typedef struct state {
-    options o;
-    cli_model m;
-    char *text;
-    size_t text_bytes;
-    int32_t *ids, *pair, *target;
-    int64_t n, n_pair, n_target;
-    attn_inspection *in;
-} state;
-
-static bool take(options *o, int option, const char *value)
+static bool take(inspect_options *o, int option, const char *value)
 {
     const struct {
         int option;
@@ -96,7 +77,7 @@ static bool take(options *o, int option, const char *value)
 }
 
 /* The first token of a word, with a space in front where that is one token. */
-static int answer_id(state *s, const char *option, const char *word, int32_t *id)
+static int answer_id(inspect_state *s, const char *option, const char *word, int32_t *id)
 {
     char spaced[256];
     int32_t *ids = NULL;
@@ -113,116 +94,10 @@ static int answer_id(state *s, const char *option, const char *word, int32_t *id
     return n == 1 ? CLI_OK : CLI_USAGE;
 }
 
-/* ---- the terminal ---- */
-
-static void visible(const state *s, int32_t id, int columns, char *out, size_t capacity)
-{
-    cli_token_visible(&s->m, id, columns, out, capacity);
-}
-
-static void show_outcome(const cli_term *term, const state *s)
-{
-    const attn_inspection *in = s->in;
-    char a[96], b[96], where[48] = "";
-    if (in->outcome_kind == ATTN_OUTCOME_EMBEDDING) {
-        cli_title(term, "Readings cut in the model: how far the text's embedding moves (distance of unit vectors)");
-        return;
-    }
-    if (in->outcome_kind == ATTN_OUTCOME_MASKED)
-        snprintf(where, sizeof where, " at position %lld", (long long)in->outcome_position + 1);
-    visible(s, in->answers[0], 12, a, sizeof a);
-    visible(s, in->answers[1], 12, b, sizeof b);
-    cli_title(term, "Readings cut in the model: change of logit(%s) - logit(%s)%s, now %+.2f", a, b, where,
-              (double)in->outcome);
-}
-
-static void number(int width, double x)
-{
-    if (x == x)
-        printf("%+*.2f", width, x);
-    else
-        printf("%*s", width, "-");
-}
-
-static void show_edge(const state *s, const attn_inspect_edge *e, bool several)
-{
-    static const char *const names[] = {"encoder", "decoder", "cross"};
-    const attn_inspection *in = s->in;
-    const int32_t *readers = several && e->map > 0 ? in->target : in->tokens, *read = e->map == 1 ? in->target : in->tokens;
-    char reader[96], key[96];
-    visible(s, readers[e->query], 8, reader, sizeof reader);
-    visible(s, read[e->key], 8, key, sizeof key);
-    if (several)
-        printf("  %-9s", names[e->map]);
-    printf("  %3lld.%-3lld ", (long long)e->layer, (long long)e->head);
-    cli_pad(reader, 8);
-    putchar(' ');
-    cli_pad(key, 8);
-    printf(" %6.3f %5.2f", (double)e->weight, (double)e->moved);
-    number(7, (double)e->direct);
-    number(9, (double)e->estimate);
-    number(9, (double)e->knockout.difference);
-    number(8, (double)e->removal.difference);
-    number(7, (double)e->mean.difference);
-    putchar('\n');
-}
-
-/* A rank correlation as it is printed; not defined where there are few readings or all are the same. */
-static const char *correlation(char text[16], double x)
-{
-    if (x != x)
-        return "undefined";
-    snprintf(text, 16, "%.2f", x);
-    return text;
-}
-
-static void show(const cli_term *term, const state *s)
-{
-    const attn_inspection *in = s->in;
-    const bool several = in->n_maps > 1;
-    if (!in->measured) {
-        cli_title(term, "%lld tokens, weights of %lld layers of %lld heads", (long long)in->n_tokens,
-                  (long long)in->maps[0].n_layers, (long long)in->maps[0].n_heads);
-        if (in->note[0])
-            cli_paragraph(term, 2, in->note);
-        return;
-    }
-    show_outcome(term, s);
-    printf("  %s   head reader   reads    weight moved direct estimate knockout removal   mean\n",
-           several ? "attention" : "");
-    for (int64_t i = 0; i < in->n_edges && i < 16; i++)
-        show_edge(s, &in->edges[i], several);
-    char text[600], all[16], without[16];
-    int n = 0, early = 0;
-    for (int64_t i = 0; i < in->n_edges; i++)
-        early += (in->edges[i].why & ATTN_EDGE_NOT_CUT) != 0;
-    if (in->n_screened > 0)
-        n = snprintf(text, sizeof text,
-                     "Rank correlation of weight and effect: %s over %lld of %lld screened readings (estimates, by %s), "
-                     "%s without the first token;",
-                     correlation(all, in->estimated.all), (long long)in->estimated.n, (long long)in->n_screened,
-                     in->estimate == ATTN_ESTIMATE_DIRECT ? "direct effect, of the last position only" : "gradient",
-                     correlation(without, in->estimated.without_first));
-    else
-        n = snprintf(text, sizeof text, "No reading was screened (the gradient takes more than 2 GB or 20 billion readings "
-                                        "here). Rank correlation of weight and effect:");
-    snprintf(text + n, sizeof text - (size_t)n, " %s over %lld drawn at random and cut (exact), %s without the first token.",
-             correlation(all, in->sampled.all), (long long)in->sampled.n, correlation(without, in->sampled.without_first));
-    n = (int)strlen(text);
-    if (early)
-        snprintf(text + n, sizeof text - (size_t)n, " %d large estimate%s (-) too early in a long text to be cut.", early,
-                 early == 1 ? " is" : "s are");
-    putchar('\n');
-    cli_paragraph(term, 2, text);
-    putchar('\n');
-    cli_paragraph(term, 2, "A weight is a coefficient of one head in one layer at one position: no cause, no explanation. "
-                           "One text illustrates; it proves nothing.");
-}
-
 typedef attn_status (*picture_maker)(const attn_model *model, const attn_inspection *inspection, int64_t layer,
                                      int64_t head, char **bytes, size_t *n);
 
-static int picture(const state *s, const char *path, const char *kind, picture_maker make)
+static int picture(const inspect_state *s, const char *path, const char *kind, picture_maker make)
 {
     char *bytes = NULL;
     size_t n = 0;
@@ -233,15 +108,15 @@ static int picture(const state *s, const char *path, const char *kind, picture_m
     return code;
 }
 
-static int draw(state *s)
+static int draw(inspect_state *s)
 {
-    const options *o = &s->o;
+    const inspect_options *o = &s->o;
     char *text = NULL;
     size_t bytes = 0;
     int code = CLI_OK;
     cli_term term = cli_term_of(stdout);
     if (!o->json || o->json_path)
-        show(&term, s);
+        inspect_show(&term, s);
     if (o->json) {
         if (attn_inspect_json(s->m.model, s->in, s->text, &text, &bytes) != ATTN_OK)
             return cli_model_failed("inspect", "JSON", ATTN_ERR_OUT_OF_MEMORY);
@@ -264,7 +139,7 @@ static int draw(state *s)
 }
 
 /* What the decoder reads: the model's start token, then --target (the text itself where there is none). */
-static bool read_target(state *s)
+static bool read_target(inspect_state *s)
 {
     const char *text = s->o.target ? s->o.target : s->text;
     const int32_t start = attn_model_special(s->m.model, ATTN_TOKEN_DECODER_START);
@@ -286,7 +161,7 @@ static bool read_target(state *s)
 }
 
 /* Where the text says [MASK] or <mask>, as the vocabulary spells it; else `otherwise`. */
-static int64_t masked(const state *s, int64_t otherwise)
+static int64_t masked(const inspect_state *s, int64_t otherwise)
 {
     for (int64_t i = 0; i < s->n; i++) {
         const char *spelling = attn_model_token(s->m.model, s->ids[i]);
@@ -297,7 +172,7 @@ static int64_t masked(const state *s, int64_t otherwise)
 }
 
 /* --head without --layer names no head. */
-static int check_options(const options *o, const attn_model_info *info)
+static int check_options(const inspect_options *o, const attn_model_info *info)
 {
     if (o->look.head >= 0 && o->look.layer < 0) {
         cli_error("inspect", "--head is %lld, but no --layer says of which layer", (long long)o->look.head);
@@ -315,9 +190,9 @@ static int check_options(const options *o, const attn_model_info *info)
     return look_check("inspect", &o->look, info);
 }
 
-static int look(state *s)
+static int look(inspect_state *s)
 {
-    const options *o = &s->o;
+    const inspect_options *o = &s->o;
     attn_inspect_args args;
     int32_t answers[2];
     int code = CLI_OK;
@@ -380,13 +255,7 @@ static int look(state *s)
 
 /* ---- head tests ---- */
 
-static int by_induction(const void *a, const void *b)
-{
-    const attn_head_score *x = *(const attn_head_score *const *)a, *y = *(const attn_head_score *const *)b;
-    return (x->induction < y->induction) - (x->induction > y->induction);
-}
-
-static json_t *tests_json(const attn_head_tests_result *r)
+static json_t *tests_json(const cli_model *m, const attn_head_tests_result *r)
 {
     json_t *heads = json_array(), *cut = json_array(), *control = json_array();
     for (int64_t h = 0; h < r->n_layers * r->n_heads; h++) {
@@ -401,38 +270,14 @@ static json_t *tests_json(const attn_head_tests_result *r)
         json_array_append_new(cut, json_pack("[I,I]", (json_int_t)(r->cut[i] / r->n_heads), (json_int_t)(r->cut[i] % r->n_heads)));
         json_array_append_new(control, json_pack("[I,I]", (json_int_t)(r->control[i] / r->n_heads), (json_int_t)(r->control[i] % r->n_heads)));
     }
-    return json_pack("{s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:o,s:o,s:o}", "n_random", (json_int_t)r->n_random, "n_sequences",
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:o,s:o,s:o}", "format", "attn-head-tests-1", "model", m->info.name, "weights", m->info.weights, "libattn",
+                     attn_version(), "isa", attn_ctx_isa(NULL), "n_random", (json_int_t)r->n_random, "n_sequences",
                      (json_int_t)r->n_sequences, "seed", (json_int_t)r->seed, "loss_first", r->loss_first, "loss_second",
                      r->loss_second, "loss_cut", r->loss_cut, "loss_control", r->loss_control, "cut", cut, "control",
                      control, "heads", heads);
 }
 
-static void show_tests(const attn_head_tests_result *r)
-{
-    cli_term term = cli_term_of(stdout);
-    const int64_t n = r->n_layers * r->n_heads;
-    const attn_head_score **order = calloc((size_t)n, sizeof *order);
-    for (int64_t h = 0; order && h < n; h++)
-        order[h] = &r->scores[h];
-    cli_title(&term, "Heads on repeated random tokens (%lld sequences of 2 x %lld), by induction score",
-              (long long)r->n_sequences, (long long)r->n_random);
-    printf("  layer head  previous  duplicate  induction   sink  local  distance\n");
-    if (order)
-        qsort(order, (size_t)n, sizeof *order, by_induction);
-    for (int64_t i = 0; order && i < n; i++) {
-        const int64_t h = order[i] - r->scores;
-        printf("  %5lld %4lld     %5.2f      %5.2f      %5.2f  %5.2f  %5.2f  %8.1f\n", (long long)(h / r->n_heads),
-               (long long)(h % r->n_heads), (double)order[i]->previous, (double)order[i]->duplicate,
-               (double)order[i]->induction, (double)order[i]->sink, (double)order[i]->local, (double)order[i]->distance);
-    }
-    free(order);
-    printf("\n  loss per token: first r %.2f, second r %.2f; with the %lld best induction heads replaced by their means "
-           "%.2f (%+.2f);\n  with as many random heads of the same layers %.2f (%+.2f)\n", r->loss_first, r->loss_second,
-           (long long)r->n_cut, r->loss_cut, r->loss_cut - r->loss_second, r->loss_control,
-           r->loss_control - r->loss_second);
-}
-
-static int test_heads(state *s)
+static int test_heads(inspect_state *s)
 {
     attn_head_tests_args args;
     attn_head_tests_result *result;
@@ -443,16 +288,16 @@ static int test_heads(state *s)
         return cli_model_failed("inspect", "", status);
     int code = CLI_OK;
     if (s->o.json)
-        code = cli_print_json(tests_json(result), 6);
+        code = cli_print_json(tests_json(&s->m, result), 6);
     else
-        show_tests(result);
+        inspect_show_tests(result);
     attn_head_tests_destroy(result);
     return code;
 }
 
 static int inspect(int argc, char **argv)
 {
-    state s;
+    inspect_state s;
     int option, code;
     memset(&s, 0, sizeof s);
     look_start(&s.o.look);

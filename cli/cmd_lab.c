@@ -145,7 +145,8 @@ static const char style[] =
     ":root{color-scheme:light dark}body{font:16px/1.5 sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem}"
     ".claim{font-style:italic}figure{margin:1rem 0}svg{max-width:100%;height:auto}.wide{overflow-x:auto}"
     "table{border-collapse:collapse;font-size:.85rem}th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #8886}"
-    ".more{font-size:.85rem}.unseen{color:#c0392b}li{margin:.2rem 0}";
+    ".more{font-size:.85rem}.unseen{color:#c0392b}li{margin:.2rem 0}"
+    "@media(prefers-color-scheme:dark){.unseen{color:#ff9a8c}}";
 
 static bool write_html(const char *folder, const outcome *outcomes, int n, bool quick)
 {

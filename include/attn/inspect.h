@@ -183,6 +183,8 @@ typedef struct attn_inspection {
     attn_inspect_correlation estimated; /* weight against |estimate|, over 200,000 of the screened readings, evenly spaced */
     attn_inspect_correlation sampled;   /* weight against |knockout|, over the random sample */
     char note[256];                    /* what is not defined for this model, and why; "" */
+    uint64_t seed;                     /* as asked: the same seed gives the same numbers again */
+    int64_t n_exact, n_sample;         /* as asked, the defaults filled in */
 } attn_inspection;
 
 /** Runs the text through the model and measures it. The session must be of batch 1; it is started anew and holds the

@@ -383,6 +383,9 @@ static attn_status run_all(attn_inspect_run *run)
     out->layer = run->a.layer;
     out->head = run->a.head;
     out->pair_outcome = NAN;
+    out->seed = run->a.seed;
+    out->n_exact = run->a.n_exact;
+    out->n_sample = run->a.n_sample;
     run->random = run->a.seed;
     ATTN_TRY(copy_ids(run->a.tokens, run->a.n_tokens, &out->tokens));
     ATTN_TRY(copy_ids(run->a.target, run->a.n_target, &out->target));

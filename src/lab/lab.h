@@ -90,6 +90,7 @@ void lab_expect(lab *l, bool holds, const char *format, ...) __attribute__((form
 void lab_measured(lab *l, const char *name, double value);
 void lab_say(lab *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 double lab_seconds(void);
+double lab_processor_seconds(void); /* of this process: what others do on the machine is not in it */
 double lab_largest_difference(const double *a, const double *b, int64_t n);
 void lab_columns(lab *l, int n, const char *const *names);
 

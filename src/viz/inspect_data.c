@@ -248,6 +248,20 @@ static void measures(attn_text_out *out, const attn_inspection *in)
     attn_out_format(out, "%s},\n", in->heads ? "]" : "");
 }
 
+/* What was asked of which model, by which library: enough to run it again. */
+static void provenance(attn_text_out *out, const attn_inspection *in, const attn_model_info *info)
+{
+    attn_out_format(out, "\"model\":");
+    attn_out_json_string(out, info->name, strlen(info->name));
+    attn_out_format(out, ",\"family\":");
+    attn_out_json_string(out, info->family, strlen(info->family));
+    attn_out_format(out, ",\"weights\":");
+    attn_out_json_string(out, info->weights, strlen(info->weights));
+    attn_out_format(out, ",\"n_parameters\":%lld,\"libattn\":\"%s\",\"isa\":\"%s\",\"seed\":%llu,\"n_exact\":%lld,"
+                    "\"n_sample\":%lld,\n", (long long)info->n_parameters, attn_version(), attn_ctx_isa(NULL),
+                    (unsigned long long)in->seed, (long long)in->n_exact, (long long)in->n_sample);
+}
+
 void attn_inspect_data(attn_text_out *out, const attn_model *model, const attn_inspection *in, const char *title,
                        bool for_page)
 {
@@ -267,11 +281,9 @@ void attn_inspect_data(attn_text_out *out, const attn_model *model, const attn_i
             }
     attn_out_format(out, "{\"format\":\"attn-inspect-1\",\"title\":");
     attn_out_json_string(out, title ? title : "", title ? strnlen(title, 2000) : 0);
-    attn_out_format(out, ",\n\"model\":");
-    attn_out_json_string(out, info.name, strlen(info.name));
-    attn_out_format(out, ",\"family\":");
-    attn_out_json_string(out, info.family, strlen(info.family));
-    attn_out_format(out, ",\"kind\":%d,\"at\":%lld,\"layer\":%lld,\"head\":%lld,\"note\":", in->kind, (long long)in->at,
+    attn_out_format(out, ",\n");
+    provenance(out, in, &info);
+    attn_out_format(out, "\"kind\":%d,\"at\":%lld,\"layer\":%lld,\"head\":%lld,\"note\":", in->kind, (long long)in->at,
                     (long long)layer, (long long)head);
     attn_out_json_string(out, in->note, strlen(in->note));
     attn_out_format(out, ",\n");

@@ -136,9 +136,9 @@ def test_hover_click_keys_links(browser):
         assert "mean distance" in page.inner_text("#tip")
         page.locator("#layers").click(position={"x": 60, "y": 120})
         page.locator("#lines text.pick").last.click()
-        page.evaluate("location.hash = '#layer=99&head=x&at=4'")
-        page.wait_for_timeout(50)
-        assert page.input_value("#layer") == "29" and page.input_value("#at") == "4"
+        page.evaluate("location.hash = '#layer=99&head=x&at=4'")  # while the last click is not in the address yet
+        page.wait_for_function("document.getElementById('layer').value === '29' && document.getElementById('at').value === '4'",
+                               timeout=5000)
 
 
 def downloaded(page, button):

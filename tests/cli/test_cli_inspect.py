@@ -1,6 +1,7 @@
 """attn inspect on the real model: the page, the JSON, the SVG, the table of measures, head tests, refusals."""
 import json
 import os
+import re
 import resource
 import shutil
 import struct
@@ -42,6 +43,24 @@ def test_json(attn):
     assert sizes == sorted(sizes, reverse=True)
     top = sum(1 for e in measures["edges"] if e["why"] & 1)
     assert top == 6 and any(abs(e["knockout"][0]) > 0.1 for e in measures["edges"][:6])
+
+
+def names_of(x):
+    """Every name of every object."""
+    if isinstance(x, dict):
+        return set(x) | set().union(*map(names_of, x.values()))
+    return set().union(*map(names_of, x[:1000])) if isinstance(x, list) and x and isinstance(x[0], dict) else set()
+
+
+def test_every_field_is_documented(attn):
+    """docs/inspect.md has each name that the JSON has, between backquotes."""
+    text = open(os.path.join(ROOT, "docs", "inspect.md")).read()
+    said = set(re.findall(r"`([a-z_]+)`", text[text.index("## JSON"):]))
+    found = data(attn, "--heads", "--pair", "The road was closed because it", "--seed", "5")
+    missing = names_of(found) - said - {"format"}
+    assert not missing, missing
+    assert (found["format"], found["seed"], found["n_exact"], found["n_sample"]) == ("attn-inspect-1", 5, 6, 12)
+    assert found["n_parameters"] == 134515008 and "Q4_1" in found["weights"] and found["libattn"] and found["isa"]
 
 
 def test_answers_and_pair(attn):
@@ -137,9 +156,17 @@ def test_a_long_text_stays_linear(attn):
 
 def test_terminal(attn):
     models.need(models.DECODER)
-    out = attn("inspect", "--exact", "4", "--sample", "8", BRIDGE)[0]
-    for wanted in ("knockout", "removal", "Rank correlation", "no cause", "gradient", "first token"):
+    out = attn("inspect", "--exact", "4", "--sample", "8", "--heads", "--pair", "The road was closed because it", BRIDGE)[0]
+    for wanted in ("knockout", "removal", "Rank correlation", "no cause", "gradient", "first token", "resample", "path"):
         assert wanted in out, wanted
+    lines = out.splitlines()
+    heads = [line.split() for line in lines[lines.index(next(x for x in lines if x.startswith("Whole heads"))) + 2:]][:12]
+    sizes = [abs(float(h[2])) for h in heads]
+    assert all(len(h) == 7 for h in heads) and sizes == sorted(sizes, reverse=True)  # direct, mean, resample, zero, patch, path
+    read = [line for line in lines if line.split()[:2] == ["13.8", "bridge"]]
+    assert read and read[0].split()[2:4] == ["2", "0.770"]
+    matrix = attn("inspect", "--no-measures", "--layer", "13", "--head", "8", BRIDGE)[0].splitlines()
+    assert ".77" in next(line for line in matrix if line.split()[:2] == ["6", "it"]) and "no cause" in matrix[-2]
 
 
 def test_run_writes_a_page(attn):

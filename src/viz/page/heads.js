@@ -32,7 +32,7 @@ function thumbImage(map) {
 
 function drawThumbs() {
   const map = currentMap(), room = $("thumbbox").clientWidth - 46, { left, top } = thumbs;
-  const cell = thumbs.cell = Math.max(14, Math.min(52, Math.floor((room - left) / map.n_heads)));
+  const cell = thumbs.cell = Math.max(14, Math.min(52, Math.max(27, Math.floor(816 / map.n_layers)), Math.floor((room - left) / map.n_heads)));
   const g = canvas("thumbs", left + cell * map.n_heads + 3, top + cell * map.n_layers + 3), image = thumbImage(map);
   g.imageSmoothingEnabled = cell < THUMB;
   g.fillStyle = style("--soft");

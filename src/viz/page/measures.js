@@ -108,7 +108,10 @@ function headTable() {
     body.append(row);
   }
   return [element("h2", { textContent: "Whole heads replaced at every position (the 30 that move most by their mean)" }),
-    element("div", { className: "scroll" }, element("table", { id: "heads" }, element("thead", {}, head), body))];
+    element("div", { className: "scroll" }, element("table", { id: "heads" }, element("thead", {}, head), body)),
+    element("p", { className: "small soft", textContent: "mean: the head's output replaced by its mean over the text. resample: by its outputs at other positions, drawn with the seed. " +
+      "zero: by nothing, far from anything the model knows, for comparison only." + (data.pair ? " activation patch: by its outputs in the paired prompt. " +
+      "path patch: the same, all other heads held at what they were." : "") })];
 }
 
 // What the effects are changes of, and how readings were screened, in words.

@@ -19,9 +19,10 @@ function followLink() {
   const link = new URLSearchParams(location.hash.slice(1));
   for (const name of LINKED) if (/^\d{1,9}$/.test(link.get(name) || "")) state[name] = +link.get(name);
   clampState();
+  followed = location.hash;
 }
 
-let linkTimer = 0, layersTimer = 0;
+let linkTimer = 0, layersTimer = 0, followed = ""; // the address that the state has been taken from, or written to
 function change(changes) {
   if (changes.map !== undefined && changes.map !== state.map) Object.assign(state, { zoom: 1, x: 0, y: 0 });
   Object.assign(state, changes);
@@ -29,8 +30,10 @@ function change(changes) {
   draw();
   clearTimeout(linkTimer);
   linkTimer = setTimeout(() => {
+    if (location.hash !== followed) return; // a link was followed meanwhile: it counts
     const names = LINKED.filter((name) => (name !== "map" || maps.length > 1) && (name !== "key" || currentMap().attention));
     history.replaceState(null, "", "#" + names.map((name) => `${name}=${state[name]}`).join("&"));
+    followed = location.hash;
   }, 60);
 }
 
@@ -120,7 +123,8 @@ function useViews() {
 function start() {
   document.title = "attn: " + shown(data.title);
   $("title").textContent = data.title;
-  $("model").textContent = data.model;
+  $("model").textContent = `${data.model}: ${data.family}, ${grouped(data.n_parameters)} parameters (${data.weights}); libattn ${data.libattn}, ${data.isa}` +
+    (data.measures ? `, seed ${data.seed}` : "");
   maps.forEach((map, id) => $("map").append(element("option", { value: id, textContent: mapName(map) })));
   $("maplabel").hidden = maps.length < 2;
   const likely = data.top.slice(0, 6).map(([token, share]) => element("span", {}, element("b", {}, tokenElement(token)), ` ${(100 * share).toFixed(1)} %`));

@@ -11,6 +11,8 @@ enum { MOST_READINGS = 8, MOST_HEADS = 12, MATRIX_TOKENS = 16, NAME_COLUMNS = 8 
 static void visible(const inspect_state *s, int32_t id, int columns, char *out, size_t capacity)
 {
     cli_token_visible(&s->m, id, columns, out, capacity);
+    if (strcmp(out, " ") == 0)
+        snprintf(out, capacity, "\xE2\x90\xA3");
 }
 
 static void number(int width, double x)

@@ -2,14 +2,40 @@
 #include "viz/inspect_data.h"
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "inspect/collect.h"
+#include "text/bytelevel.h"
 
 #define TOKEN_BYTES  192 /* of a token's text that a page needs */
+#define MOST_PARTS   12  /* tokens that the characters of one run are cut into */
 #define MOST_ROUNDED 1500000
 
 /* ---- tokens ---- */
+
+static bool has_parts(const char *text, size_t n) /* of characters: they read as U+FFFD */
+{
+    for (size_t i = 0; i + 2 < n; i++)
+        if (memcmp(text + i, "\xEF\xBF\xBD", 3) == 0)
+            return true;
+    return false;
+}
+
+/* A part of a character by itself: its bytes where the vocabulary is one of bytes, as \xE6, else its spelling there. */
+static void part(attn_text_out *out, const char *spelling)
+{
+    char text[TOKEN_BYTES];
+    attn_strbuf bytes = {0};
+    bool all = false;
+    if (attn_bytelevel_bytes(spelling, strlen(spelling), &bytes, &all) == ATTN_OK && all) {
+        const size_t n = attn_text_visible(bytes.data, bytes.len, -1, text, sizeof text, NULL);
+        attn_out_json_string(out, text, n < sizeof text ? n : sizeof text - 1);
+    } else {
+        attn_out_json_string(out, spelling, strnlen(spelling, TOKEN_BYTES));
+    }
+    attn_strbuf_free(&bytes);
+}
 
 static void token(attn_text_out *out, const attn_model *model, int32_t id)
 {
@@ -20,23 +46,43 @@ static void token(attn_text_out *out, const attn_model *model, int32_t id)
     n = n > TOKEN_BYTES ? TOKEN_BYTES : n;
     while (n == TOKEN_BYTES && n > 0 && ((unsigned char)text[n - 1] & 0xC0) == 0x80)
         n--; /* not through a character: its lead byte becomes U+FFFD */
-    bool part = false; /* of a character: the vocabulary's spelling tells more than U+FFFD */
-    for (size_t i = 0; i + 2 < n; i++)
-        part |= memcmp(text + i, "\xEF\xBF\xBD", 3) == 0;
-    if (known && n > 0 && !(part && spelling))
+    if (known && n > 0 && !(spelling && has_parts(text, n)))
         attn_out_json_string(out, text, n);
     else if (spelling)
-        attn_out_json_string(out, spelling, strnlen(spelling, TOKEN_BYTES));
+        part(out, spelling);
     else
         attn_out_format(out, "\"#%d\"", id);
 }
 
+/* How many tokens from ids[0] on are whole characters together, where the first by itself is a part of one; else 1. */
+static int64_t whole_characters(const attn_model *model, const int32_t *ids, int64_t n, char text[TOKEN_BYTES], size_t *bytes)
+{
+    for (int64_t m = 1; m <= n && m <= MOST_PARTS; m++) {
+        if (attn_model_detokenize(model, ids, m, 0, text, TOKEN_BYTES, bytes) != ATTN_OK || *bytes > TOKEN_BYTES)
+            return 1;
+        if (!has_parts(text, *bytes))
+            return m;
+    }
+    return 1;
+}
+
+/* Their texts; of characters cut into several tokens each has the characters and which part it is: "\u6771[1/2]". */
 static void tokens(attn_text_out *out, const attn_model *model, const char *name, const int32_t *ids, int64_t n)
 {
+    char text[TOKEN_BYTES + 32];
     attn_out_format(out, "\"%s\":[", name);
-    for (int64_t i = 0; i < n; i++) {
-        attn_out_bytes(out, ",", i > 0);
-        token(out, model, ids[i]);
+    for (int64_t i = 0; i < n;) {
+        size_t bytes = 0;
+        const int64_t parts = whole_characters(model, ids + i, n - i, text, &bytes);
+        for (int64_t k = 0; k < parts; k++, i++) {
+            attn_out_bytes(out, ",", i > 0);
+            if (parts == 1) {
+                token(out, model, ids[i]);
+                continue;
+            }
+            const int tail = snprintf(text + bytes, 32, "[%d/%d]", (int)k + 1, (int)parts);
+            attn_out_json_string(out, text, bytes + (size_t)tail);
+        }
     }
     attn_out_format(out, "],\n");
 }

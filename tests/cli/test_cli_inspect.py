@@ -63,6 +63,16 @@ def test_every_field_is_documented(attn):
     assert found["n_parameters"] == 134515008 and "Q4_1" in found["weights"] and found["libattn"] and found["isa"]
 
 
+def test_characters_cut_into_tokens(attn):
+    """Each part is named by its character; the text comes together from the first parts."""
+    models.need(models.DECODER)
+    text = "\u6771\u4eac \u05e9\u05dc\u05d5\u05dd \U0001f469"
+    tokens = json.loads(attn("inspect", "--json", "--no-measures", text)[0])["tokens"]
+    parts = [re.fullmatch(r"(.*)\[(\d+)/(\d+)\]", token, re.S) for token in tokens]
+    assert any(parts) and not any("\ufffd" in token for token in tokens), tokens
+    assert "".join(p[1] if p else token for p, token in zip(parts, tokens) if not p or p[2] == "1") == text
+
+
 def test_answers_and_pair(attn):
     found = data(attn, "--answer", "was", "--other", "is", "--pair", "The road was closed because it", "--heads")
     assert found["answers"] == [" was", " is"] and found["measures"]["outcome"] > 0

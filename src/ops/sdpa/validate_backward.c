@@ -12,26 +12,6 @@ static bool is_float(int32_t dtype)
     return dtype == ATTN_F32 || dtype == ATTN_F64 || dtype == ATTN_BF16 || dtype == ATTN_F16;
 }
 
-/* Two elements of an output must not be one: sorted by stride, each axis must clear the extent of those inside. */
-static bool elements_distinct(const attn_cview *v)
-{
-    bool used[4] = {false, false, false, false};
-    int64_t reach = 0;
-    for (int n = 0; n < 4; n++) {
-        int best = -1;
-        for (int axis = 0; axis < 4; axis++)
-            if (!used[axis] && v->shape[axis] > 1 && (best < 0 || attn_magnitude(v->stride[axis]) < attn_magnitude(v->stride[best])))
-                best = axis;
-        if (best < 0)
-            return true;
-        if (attn_magnitude(v->stride[best]) <= reach)
-            return false;
-        reach += attn_magnitude(v->stride[best]) * (v->shape[best] - 1);
-        used[best] = true;
-    }
-    return true;
-}
-
 static attn_status check_view(attn_ctx *ctx, const attn_cview *v, const char *name)
 {
     uintptr_t first, last;
@@ -65,7 +45,7 @@ static attn_status check_gradient(attn_ctx *ctx, const attn_view *view, const ch
     if (v.dtype != of->dtype && v.dtype != ATTN_F32)
         return attn_fail(ctx, ATTN_ERR_UNSUPPORTED, "%s.dtype is %s with %s.dtype %s: must be the same or f32", name,
                          attn_dtype_name(v.dtype), like, attn_dtype_name(of->dtype));
-    ATTN_REQUIRE(ctx, elements_distinct(&v), "%s.stride makes elements of %s overlap", name, name);
+    ATTN_REQUIRE(ctx, attn_elements_distinct(&v), "%s.stride makes elements of %s overlap", name, name);
     return ATTN_OK;
 }
 
@@ -90,7 +70,7 @@ static attn_status check_d_bias(attn_ctx *ctx, attn_bwd_problem *g)
         if (g->bias_sums[n])
             d_bias->shape[n] = 1, d_bias->stride[n] = 0, v.shape[n] = 1, v.stride[n] = 0;
     }
-    ATTN_REQUIRE(ctx, elements_distinct(&v), "d_bias.stride makes elements of d_bias overlap");
+    ATTN_REQUIRE(ctx, attn_elements_distinct(&v), "d_bias.stride makes elements of d_bias overlap");
     return ATTN_OK;
 }
 

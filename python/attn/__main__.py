@@ -78,4 +78,5 @@ def main() -> int:
     return info(options.json) if options.command == "info" else run_script([options.script, *options.arguments])
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,6 +5,7 @@ Nothing is copied. bfloat16 is ml_dtypes.bfloat16, torch.bfloat16 or, in NumPy a
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 import sys
 from typing import Any, List, Optional, Sequence, Tuple
@@ -122,6 +123,8 @@ address = _address_by_ctypes if _OFFSET is None else _address_by_header
 
 def from_numpy(array: Numpy, name: str = "array") -> Array:
     """An Array over a NumPy array."""
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
+        raise Unsupported("%s is a masked array, whose mask would be ignored: give its data and a boolean mask" % name)
     code = _numpy_code(array.dtype, name)
     size = _ITEM_SIZES[code]
     strides = array.strides
@@ -153,16 +156,39 @@ class _DLTensor(ctypes.Structure):
                 ("byte_offset", ctypes.c_uint64)]
 
 
-_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.POINTER(_DLTensor), ctypes.py_object, ctypes.c_char_p)(
+class _DLVersioned(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+                ("flags", ctypes.c_uint64), ("tensor", _DLTensor)]
+
+
+_DL_READ_ONLY = 1  # a flag of _DLVersioned
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi))
+_capsule_is = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+
+
+def _open_dlpack(source: Any, name: str) -> Tuple[Any, _DLTensor, bool]:
+    """(capsule, what it holds, may it be written) of an object with __dlpack__; a capsule of version 1 where it makes those."""
+    try:
+        try:
+            capsule = source.__dlpack__(max_version=(1, 0))
+        except TypeError:  # written before version 1
+            capsule = source.__dlpack__()
+    except BufferError as error:  # a read-only array of such a source, a type that DLPack lacks, ...
+        raise Unsupported("%s: %s" % (name, error)) from None
+    if _capsule_is(capsule, b"dltensor_versioned"):
+        versioned = _DLVersioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
+        if versioned.major == 1:
+            return capsule, versioned.tensor, not versioned.flags & _DL_READ_ONLY
+        raise Unsupported("%s comes by DLPack %d, newer than version 1" % (name, versioned.major))
+    return capsule, _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor")), True
 
 
 def _from_dlpack(source: Any, name: str) -> Array:
     device = source.__dlpack_device__()
     if device[0] != 1:
         raise Unsupported("%s is on DLPack device %s; only the CPU is served" % (name, tuple(device)))
-    capsule = source.__dlpack__()
-    tensor = _capsule_pointer(capsule, b"dltensor").contents
+    capsule, tensor, may_write = _open_dlpack(source, name)
     code = _DLPACK_CODES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if code is None:
         raise Unsupported("%s has DLPack type (code %d, %d bits, %d lanes)" % (name, tensor.code, tensor.bits, tensor.lanes))
@@ -173,7 +199,8 @@ def _from_dlpack(source: Any, name: str) -> Array:
         strides = contiguous_strides(shape)
     kind = "jax" if type(source).__module__.split(".")[0] in ("jax", "jaxlib") else "dlpack"
     # The unconsumed capsule frees the tensor when it goes, so it is kept with the source.
-    return Array((tensor.data or 0) + tensor.byte_offset, code, shape, strides, kind != "jax", (source, capsule), kind)
+    return Array((tensor.data or 0) + tensor.byte_offset, code, shape, strides, may_write and kind != "jax",
+                 (source, capsule), kind)
 
 
 def contiguous_strides(shape: Sequence[int]) -> Tuple[int, ...]:
@@ -192,7 +219,8 @@ def borrow(source: ArrayLike, name: str = "array") -> Array:
         return from_numpy(source, name)
     if isinstance(source, Array):
         return source
-    if type(source).__module__.startswith("torch") and hasattr(source, "data_ptr"):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(source, torch.Tensor):
         return _from_torch(source, name)
     if hasattr(source, "__dlpack__"):
         return _from_dlpack(source, name)
@@ -221,7 +249,7 @@ def refuse_gradients(function: str, *given: Any) -> None:
 def writable(source: ArrayLike, name: str) -> Array:
     """borrow() for an output."""
     array = borrow(source, name)
-    if array.kind == "torch" and array.owner is not source:
+    if array.kind == "torch" and array is not source and array.owner is not source:
         raise InvalidArgument("%s is a negated view, which cannot be written in place" % name)
     if not array.writable:
         raise InvalidArgument("%s cannot be written to" % name)
@@ -252,6 +280,11 @@ def empty(shape: Tuple[int, ...], like: Array, code: Optional[int] = None) -> Tu
         else:
             made = torch.empty(shape, dtype=dtype)
         return made, _from_torch(made, "out")
+    if like.kind == "jax":  # written before anyone else sees it
+        made = sys.modules["jax"].numpy.empty(shape, _numpy_dtype(None, code)).block_until_ready()
+        target = _from_dlpack(made, "out")
+        target.writable = True
+        return made, target
     made = np.empty(shape, _numpy_dtype(like, code))
     return made, from_numpy(made, "out")
 
@@ -267,17 +300,54 @@ def _detached(values: Any) -> Any:
     return values.detach() if hasattr(values, "detach") else values
 
 
-def integers(values: Any, name: str, length: Optional[int] = None) -> Numpy:
-    """int64 array of a sequence (a copy unless it is one already)."""
-    array = np.ascontiguousarray(_detached(values), dtype=np.int64)
-    if array.ndim != 1 or (length is not None and array.shape[0] != length):
-        raise InvalidArgument("%s has shape %s, expected (%s,)" % (name, array.shape, "n" if length is None else length))
+def integer(value: Any, name: str) -> int:
+    """An int of 64 bits: Python's, NumPy's or a tensor of one."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise InvalidArgument("%s is %r; an integer is expected" % (name, value)) from None
+    if not -2**63 <= found < 2**63:
+        raise InvalidArgument("%s is %d, which does not fit 64 bits" % (name, found))
+    return found
+
+
+def number(value: Any, name: str) -> float:
+    """A float of anything that is a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument("%s is %r; a number is expected" % (name, value)) from None
+
+
+def integers(values: Any, name: str, length: Optional[int] = None, ndim: int = 1, dtype: Any = np.int64) -> Numpy:
+    """Contiguous int64 (or int32) array of integers, a copy unless it is one already; anything else is refused."""
+    try:
+        given = np.atleast_1d(_detached(values))
+    except (TypeError, ValueError):
+        raise InvalidArgument("%s is a %s; integers are expected" % (name, type(values).__name__)) from None
+    if given.ndim != ndim or (length is not None and given.shape[0] != length):
+        raise InvalidArgument("%s has shape %s, expected (%s)" % (
+            name, given.shape, "%s," % ("n" if length is None else length) if ndim == 1 else ", ".join("mn"[:ndim])))
+    if given.size and given.dtype.kind not in "iub":
+        raise InvalidArgument("%s has dtype %s; integers are expected" % (name, given.dtype))
+    array = np.ascontiguousarray(given, dtype)
+    if not np.can_cast(given.dtype, dtype) and not np.array_equal(array, given):
+        raise InvalidArgument("%s has values that do not fit %s" % (name, np.dtype(dtype)))
     return array
 
 
 def floats(values: Any, name: str, shape: Optional[Tuple[int, ...]] = None) -> Numpy:
     """Contiguous float32 array of a sequence (a copy unless it is one already)."""
-    array = np.ascontiguousarray(_detached(values), dtype=np.float32)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(values, torch.Tensor):
+        values = values.detach().float()
+    try:
+        given = np.asarray(values)
+        array = np.ascontiguousarray(given, dtype=np.float32) if given.dtype.kind != "c" else None
+    except (TypeError, ValueError):
+        array = None
+    if array is None:
+        raise InvalidArgument("%s is a %s; real numbers are expected" % (name, type(values).__name__))
     if shape is not None and array.shape != shape:
         raise InvalidArgument("%s has shape %s, expected %s" % (name, array.shape, shape))
     return array

@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Tuple
 import numpy as np
 
 from . import arrays, library
-from .arrays import ArrayLike, borrow, empty, finish, integers, refuse_gradients
+from .arrays import ArrayLike, empty, finish, integer, integers, refuse_gradients
 from .context import Context, default_context
 from .errors import InvalidArgument
 from .library import lib
@@ -28,12 +28,12 @@ def decode(query: ArrayLike, new_key: Optional[ArrayLike], new_value: Optional[A
     [batch, blocks]; cache_len [batch]: tokens before this call (not changed). Returns out, or (out, lse). It has no gradient,
     and refuses tensors that require one.
     """
-    refuse_gradients("decode", query, new_key, new_value, *rules.values())
+    refuse_gradients("decode", query, new_key, new_value, cache_key, cache_value, mask, bias, sinks, *rules.values())
     q = _four(query, "query")
     args = library.args_init(library.DecodeArgs)
     kept: List[Any] = [q]
     made, target = (out, arrays.writable(out, "out")) if out is not None else \
-        empty(q.shape[:3] + (borrow(cache_value, "cache_value").shape[3],), q)
+        empty(q.shape[:3] + (_four(cache_value, "cache_value").shape[3],), q)
     for given, view, name in ((q, args.query, "query"), (new_key, args.new_key, "new_key"),
                               (new_value, args.new_value, "new_value"), (cache_key, args.cache_key, "cache_key"),
                               (cache_value, args.cache_value, "cache_value"),
@@ -42,9 +42,11 @@ def decode(query: ArrayLike, new_key: Optional[ArrayLike], new_value: Optional[A
                               (prefix_key, args.prefix_key, "prefix_key"), (prefix_value, args.prefix_value, "prefix_value"),
                               (target, args.out, "out")):
         if given is not None:
-            array = arrays.writable(given, name) if name.startswith("cache") else _four(given, name)
+            array = _four(given, name)
+            if name.startswith("cache"):
+                arrays.writable(given, name)
             kept.append(array)
-            array.padded().fill(view)
+            array.fill(view)
     batch = q.shape[0]
     lengths = integers(cache_len, "cache_len", batch)
     kept.append(lengths)
@@ -54,7 +56,7 @@ def decode(query: ArrayLike, new_key: Optional[ArrayLike], new_value: Optional[A
         kept.append(counts)
         args.new_len = _pointer(counts)
     if block_table is not None:
-        table = np.ascontiguousarray(block_table, np.int32)
+        table = integers(block_table, "block_table", ndim=2, dtype=np.int32)
         kept.append(table)
         args.layout.block_table, args.layout.block_table_stride = _pointer(table), table.shape[1]
     args.layout.ring = 1 if ring else 0
@@ -82,6 +84,11 @@ class KVCache:
                  dtype: Any = np.float32, block_size: Optional[int] = None, n_blocks: Optional[int] = None,
                  ring: bool = False) -> None:
         value_dim = head_dim if value_dim is None else value_dim
+        for name, given, least in (("batch", batch, 0), ("n_kv_heads", n_kv_heads, 0), ("capacity", capacity, 0),
+                                   ("head_dim", head_dim, 0), ("value_dim", value_dim, 0), ("block_size", block_size, 1),
+                                   ("n_blocks", n_blocks, 0)):
+            if given is not None and integer(given, name) < least:
+                raise InvalidArgument("%s is %d, must be %d or more" % (name, given, least))
         self.capacity, self.ring = capacity, ring
         self.block_size: Any = block_size
         self.lengths = np.zeros(batch, np.int64)
@@ -102,19 +109,21 @@ class KVCache:
             self.key_scale, self.value_scale = np.zeros(lead + (1,), np.float32), np.zeros(lead + (1,), np.float32)
 
     def _reserve(self, wanted: Any) -> None:
-        """Gives each sequence the pages it needs to reach the wanted lengths."""
+        """Gives each sequence the pages it needs to reach the wanted lengths; on an error none gets any."""
+        missing: List[Tuple[int, int]] = []
         for b, length in enumerate(wanted):
-            for page in range(-(-int(length) // self.block_size)):
-                if page >= self.block_table.shape[1]:
-                    raise InvalidArgument("sequence %d would have %d tokens; the capacity is %d" % (b, length, self.capacity))
-                if self.block_table[b, page] < 0:
-                    if not self._free:
-                        raise InvalidArgument("no free block for sequence %d at token %d" % (b, page * self.block_size))
-                    self.block_table[b, page] = self._free.pop()
+            if length > self.capacity:
+                raise InvalidArgument("sequence %d would have %d tokens; the capacity is %d" % (b, length, self.capacity))
+            missing += [(b, page) for page in range(-(-int(length) // self.block_size)) if self.block_table[b, page] < 0]
+        if len(missing) > len(self._free):
+            b, page = missing[len(self._free)]
+            raise InvalidArgument("no free block for sequence %d at token %d" % (b, page * self.block_size))
+        for b, page in missing:
+            self.block_table[b, page] = self._free.pop()
 
     def decode(self, query: ArrayLike, new_key: ArrayLike, new_value: ArrayLike, *, new_len: Any = None, **rules: Any) -> Any:
         """Appends and attends (see decode()); on success the sequences are longer by new_len (default: all of n_new)."""
-        n_new = borrow(new_key, "new_key").shape[2]
+        n_new = _four(new_key, "new_key").shape[2]
         added = np.full(len(self.lengths), n_new, np.int64) if new_len is None else integers(new_len, "new_len", len(self.lengths))
         if self.block_table is not None:
             self._reserve(self.lengths + added)
@@ -126,8 +135,11 @@ class KVCache:
 
     def truncate(self, length: int, sequence: Optional[int] = None) -> None:
         """Forgets everything behind `length` tokens of one sequence or of all."""
-        chosen = range(len(self.lengths)) if sequence is None else [sequence]
+        length, n = integer(length, "length"), len(self.lengths)
+        chosen = range(n) if sequence is None else [integer(sequence, "sequence")]
         for b in chosen:
+            if not 0 <= b < n:
+                raise InvalidArgument("sequence is %d; the cache has %d" % (b, n))
             if not 0 <= length <= self.lengths[b]:
                 raise InvalidArgument("length is %d; sequence %d has %d tokens" % (length, b, self.lengths[b]))
             self.lengths[b] = length

@@ -7,6 +7,7 @@ import threading
 from typing import Any, Dict, List, Optional
 
 from . import library
+from .arrays import integer
 from .errors import InvalidArgument, raise_status
 from .library import lib
 
@@ -36,12 +37,13 @@ class Context:
     handle: Optional[ctypes.c_void_p]
 
     def __init__(self, threads: int = 0, isa: str = "best") -> None:
-        if isa not in library.ISA_LEVELS:
+        if not isinstance(isa, str) or isa not in library.ISA_LEVELS:
             raise InvalidArgument("isa is %r; known are %s" % (isa, ", ".join(library.ISA_LEVELS)))
         self._options = library.args_init(library.CtxOptions)
-        self._options.n_threads = threads
+        self._options.n_threads = min(max(integer(threads, "threads"), -1), 1 << 30)
         self._options.max_isa = library.ISA_LEVELS[isa]
-        self._lock = threading.Lock()
+        self._asked = threads, isa
+        self._lock = threading.RLock()  # a signal handler may call attention while this thread is in a call
         self.handle = None
         self._create()
 
@@ -73,7 +75,7 @@ class Context:
     def _revive(self) -> None:
         with _revive_lock[0]:
             if self._generation != _generation[0]:
-                self._lock = threading.Lock()
+                self._lock = threading.RLock()
                 self._create()  # the parent's context is left alone: its threads do not exist here
 
     @property
@@ -90,6 +92,10 @@ class Context:
         if getattr(self, "handle", None) and self._generation == _generation[0]:
             lib.attn_ctx_destroy(self.handle)
 
+    def __reduce__(self) -> Any:
+        """A copy, or what arrives in another process, is a new context of the same options."""
+        return Context, self._asked
+
     def __repr__(self) -> str:
         return "Context(threads=%d, isa=%r)" % (self.threads, self.isa)
 
@@ -100,6 +106,7 @@ _default: Dict[str, Any] = {"threads": 0, "isa": "best", "version": 0}
 
 def set_default(threads: Optional[int] = None, isa: Optional[str] = None) -> None:
     """Changes what contexts made from now on use where a call names none."""
+    Context(_default["threads"] if threads is None else threads, _default["isa"] if isa is None else isa)  # raises before a change
     if threads is not None:
         _default["threads"] = threads
     if isa is not None:

@@ -1,14 +1,21 @@
 """Model.inspect(text): which earlier positions the heads read, and what moves when one reading is cut, as data and as the page
 of `attn inspect` (attn/inspect.h and attn/viz.h)."""
+from __future__ import annotations
+
 import ctypes
 import html
-from typing import Any, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from . import library
 from . import model_library as m
 from .errors import InvalidArgument, Unsupported
+
+if TYPE_CHECKING:
+    from .model import Model
+
+Array = np.ndarray[Any, Any]
 
 
 class InspectArgs(ctypes.Structure):
@@ -30,25 +37,23 @@ class Reading(NamedTuple):
 
     layer: int
     head: int
-    weights: np.ndarray  # [n_keys]
-    key: int             # the position read most, the first token and the query itself left out; -1: none
-    cut: float           # change of the difference of the two answers' logits; NaN where the model has no logits
+    weights: Array  # [n_keys], float32
+    key: int        # the position read most, the first token and the query itself left out; -1: none
+    cut: float      # change of the difference of the two answers' logits; NaN where the model has no logits
 
 
 class Inspection:
     """tokens: their texts. weights [n_layers, n_heads, n_tokens]: the query's rows of every head. readings: the heads that read
     most from elsewhere, in order of layers. likeliest: [(text, probability)] of the next token (decoders)."""
 
-    def __init__(self, model, ids, query, weights, readings, likeliest, answers, difference):
+    def __init__(self, model: Model, ids: Array, query: int, weights: Array, readings: List[Reading],
+                 likeliest: List[Tuple[str, float]], answers: Optional[List[int]], difference: float) -> None:
         self.model, self.ids, self.tokens, self.query = model, ids, model.spell(ids), query
-        self.weights: np.ndarray = weights
-        self.readings: List[Reading] = readings
-        self.likeliest: List[Tuple[str, float]] = likeliest
-        self.answers: Any = answers
-        self.difference: float = difference
-        self._page = None
+        self.weights, self.readings, self.likeliest = weights, readings, likeliest
+        self.answers, self.difference = answers, difference
+        self._page: Optional[str] = None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         lines = ["%r (position %d) reads" % (self.tokens[self.query], self.query + 1)]
         for r in self.readings:
             lines.append("  layer %2d head %2d  %-12s %.2f  cut %+.2f" % (
@@ -61,12 +66,12 @@ class Inspection:
             self._page = _page(self.model, self.ids, self.query, self.answers)
         return self._page
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return "<iframe style=\"width:100%%;height:1100px;border:0\" srcdoc=\"%s\"></iframe>" % html.escape(self.page())
 
 
-def _page(model, ids, query, answers):
-    from .model import _check, _Session
+def _page(model: Model, ids: Array, query: int, answers: Optional[List[int]]) -> str:
+    from .model import _check, _CtrlC, _Session
     lib, text, size, inspection = m.load(), ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_void_p()
     args = library.args_init(InspectArgs)
     ids = np.ascontiguousarray(ids, np.int32)
@@ -76,7 +81,10 @@ def _page(model, ids, query, answers):
     args.n_exact, args.n_sample = N_EXACT, -1
     title = "".join(model.spell(ids)).encode("utf-8", "replace")
     with _Session(model) as session:
-        _check(lib.attn_inspect(session, ctypes.byref(args), ctypes.byref(inspection)))
+        with _CtrlC() as ctrl_c:
+            ctrl_c.attach(args)
+            status = lib.attn_inspect(session, ctypes.byref(args), ctypes.byref(inspection))
+        _check(status)
     try:
         _check(lib.attn_inspect_html(model._use(), inspection, title, ctypes.byref(text), ctypes.byref(size)))
         return ctypes.string_at(text, size.value).decode("utf-8")
@@ -85,14 +93,14 @@ def _page(model, ids, query, answers):
         lib.attn_viz_free(text)
 
 
-def _elsewhere(row, query):
+def _elsewhere(row: Array, query: int) -> Array:
     """The row without the first token, where heads park what they do not use, and without the query itself."""
-    rest = row.copy()
+    rest: Array = row.copy()
     rest[0] = rest[query] = 0
     return rest
 
 
-def inspect(model, ids, query, heads, answers):
+def inspect(model: Model, ids: Array, query: int, heads: int, answers: Any) -> Inspection:
     """See Model.inspect. query: the position looked at (negative: from the end). answers: two token ids, or two texts of one
     token each, whose logits are compared (None: the two likeliest)."""
     if model.info["kind"] == "encoder-decoder":
@@ -105,7 +113,8 @@ def inspect(model, ids, query, heads, answers):
     predicts = model.info["has_logits"] and model.info["kind"] == "decoder"
     found = model._forward(ids, logits=predicts, rows=[(i, h, query) for i in range(layers) for h in range(per_layer)])
     weights = found["rows"].reshape(layers, per_layer, n)
-    likeliest, difference = [], float("nan")
+    likeliest: List[Tuple[str, float]] = []
+    difference = float("nan")
     if predicts:
         logits = found["logits"][0].astype(np.float64)
         probabilities = np.exp(logits - logits.max())
@@ -122,16 +131,19 @@ def inspect(model, ids, query, heads, answers):
     return Inspection(model, ids, query, weights, readings, likeliest, answers, difference)
 
 
-def _answer(model, answer):
+def _answer(model: Model, answer: Any) -> int:
     if not isinstance(answer, str):
         return int(answer)
+    if model.tokenizer is None:
+        raise Unsupported("%s has no tokenizer: give token ids as answers" % model.path)
     ids = model.tokenizer.encode(answer, special=False)
     if len(ids) != 1:
         raise InvalidArgument("the answer %r is %d tokens; one is expected" % (answer, len(ids)))
     return int(ids[0])
 
 
-def _reading(model, ids, query, weights, layer, head, answers, difference):
+def _reading(model: Model, ids: Array, query: int, weights: Array, layer: int, head: int, answers: Optional[List[int]],
+             difference: float) -> Reading:
     row = weights[layer, head]
     rest = _elsewhere(row, query)
     key = int(rest.argmax()) if rest.max() > 0 else -1

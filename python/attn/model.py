@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import threading
 from ctypes import byref
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
@@ -49,6 +50,9 @@ class Tokenizer:
     def __del__(self) -> None:
         if getattr(self, "_owner", self) is None and self._handle:
             m.load().attn_tokenizer_destroy(self._handle)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Tokenizer cannot be copied or pickled: load it where it is needed")
 
     def __len__(self) -> int:
         return int(m.load().attn_tokenizer_size(self._handle))
@@ -135,6 +139,41 @@ class _Session:
         m.load().attn_session_destroy(self.handle)
 
 
+class _CtrlC:
+    """While C runs: what a handler of Ctrl-C raises is kept, callbacks tell the library to stop, and at the end it is raised.
+
+    Handlers run on the main thread only, where a callback of ctypes would lose what is raised as it begins."""
+
+    def __init__(self) -> None:
+        self.raised: List[BaseException] = []
+        self.before: Any = None
+        self.progress = m.ProgressCallback(lambda _user, _done, _total: 1 if self.raised else 0)
+
+    def __enter__(self) -> _CtrlC:
+        before = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
+
+        def handle(*given: Any) -> None:
+            try:
+                before(*given)  # type: ignore[operator, misc]
+            except BaseException as error:
+                self.raised.append(error)
+
+        if callable(before):
+            self.before = signal.signal(signal.SIGINT, handle)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.before is not None:
+            signal.signal(signal.SIGINT, self.before)
+        if self.raised:
+            raise self.raised[0]
+
+    def attach(self, args: Any) -> None:
+        """Makes a call that reports its progress end early."""
+        if self.before is not None:
+            args.progress = ctypes.cast(self.progress, ctypes.c_void_p)
+
+
 class Model:
     """A trained model, read-only after loading: any number of Python threads may use it at once (each call has a session of
     its own, and the interpreter lock is released during it). In a forked child it raises an error: load it there anew."""
@@ -168,6 +207,9 @@ class Model:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) and self._pid == os.getpid():
             m.load().attn_model_destroy(self._handle)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Model cannot be copied or pickled: threads may share it, another process loads it anew")
 
     def _use(self) -> Any:
         if self._pid != os.getpid():
@@ -233,7 +275,10 @@ class Model:
         with _Session(self) as session:
             if self.info["kind"] == "encoder-decoder":
                 self._encode_source(session, source)
-            _check(m.load().attn_model_forward(session, byref(args)))
+            with _CtrlC() as ctrl_c:
+                ctrl_c.attach(args)
+                status = m.load().attn_model_forward(session, byref(args))
+            _check(status)
         return found
 
     def _encode_source(self, session: ctypes.c_void_p, source: Optional[Text]) -> None:
@@ -297,26 +342,24 @@ class Model:
         args.tokens, args.token_stride = tokens.ctypes.data, tokens.shape[1]
         args.n_generated, args.stop_reasons = count.ctypes.data, reason.ctypes.data
         pieces: List[str] = []
-        raised: List[BaseException] = []
+        ctrl_c = _CtrlC()
 
         def receive(_: Any, generated: Any) -> int:
             try:
                 piece = ctypes.string_at(generated[0].text, generated[0].n_bytes).decode("utf-8") if generated[0].text else ""
                 pieces.append(piece)
-                return 1 if on_text is not None and on_text(piece) else 0
+                return 1 if ctrl_c.raised or (on_text is not None and on_text(piece)) else 0
             except BaseException as error:  # it cannot pass through C: stop, and raise it after the call
-                raised.append(error)
+                ctrl_c.raised.append(error)
                 return 1
 
         callback = m.TokenCallback(receive)
-        if on_text is not None:
-            args.callback = ctypes.cast(callback, ctypes.c_void_p)
+        args.callback = ctypes.cast(callback, ctypes.c_void_p)  # without on_text too, for Ctrl-C
         with _Session(self) as session:
             if self.info["kind"] == "encoder-decoder":
                 self._encode_source(session, source)
-            status = m.load().attn_generate(session, byref(args))
-        if raised:
-            raise raised[0]
+            with ctrl_c:
+                status = m.load().attn_generate(session, byref(args))
         _check(status)
         new = tokens[0, :count[0]].copy()
         return Generation(self._text_of(new, stop), new, m.STOP_REASONS[reason[0]])
@@ -342,7 +385,10 @@ class Model:
         args.tokens, args.lengths, args.n_texts = flat.ctypes.data, lengths.ctypes.data, len(encoded)
         args.pooling, args.no_normalize, args.embeddings = m.POOLING[pooling], not normalize, out.ctypes.data
         with _Session(self) as session:
-            _check(m.load().attn_embed(session, byref(args)))
+            with _CtrlC() as ctrl_c:
+                ctrl_c.attach(args)
+                status = m.load().attn_embed(session, byref(args))
+            _check(status)
         return out
 
     def inspect(self, text: Text, *, query: int = -1, heads: int = 12, answers: Any = None) -> Inspection:

@@ -79,6 +79,7 @@ class Generated(Structure):
                 ("text", c_void_p), ("n_bytes", c_size_t), ("logits", c_void_p)]
 
 
+ProgressCallback = CFUNCTYPE(c_int, c_void_p, c_int64, c_int64)
 TokenCallback = CFUNCTYPE(c_int, c_void_p, POINTER(Generated))
 
 

@@ -13,7 +13,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from . import arrays, library, plans
-from .arrays import Array, ArrayLike, borrow, empty, finish, floats, integers, refuse_gradients, wants_gradients, writable
+from .arrays import (Array, ArrayLike, borrow, empty, finish, floats, integer, integers, number, refuse_gradients, wants_gradients,
+                     writable)
 from .context import Context, default_context
 from .errors import InvalidArgument
 from .library import lib
@@ -28,6 +29,11 @@ def _four(source: ArrayLike, name: str) -> Array:
     if array.ndim != 4:
         raise InvalidArgument("%s has shape %s; [batch, heads, seq, dim] is expected" % (name, array.shape))
     return array
+
+
+def _one_or_each(value: Any, name: str, length: int) -> Any:
+    """An int, or an array of one for each batch entry."""
+    return integer(value, name) if np.ndim(value) == 0 else integers(value, name, length)
 
 
 def _fill_mask(mask: library.Mask, kept: List[Any], n_heads: int, n_groups: int, *, causal: bool = False,
@@ -52,13 +58,16 @@ def _fill_mask(mask: library.Mask, kept: List[Any], n_heads: int, n_groups: int,
         mask.flags |= library.MASK_CAUSAL
     if window is not None:
         mask.flags |= library.MASK_WINDOW
-        mask.left, mask.right = window
+        if isinstance(window, str) or not hasattr(window, "__len__") or len(window) != 2:
+            raise InvalidArgument("window is %r; (left, right) is expected" % (window,))
+        mask.left, mask.right = integer(window[0], "window[0]"), integer(window[1], "window[1]")
     if query_offset is not None:
         mask.flags |= library.MASK_OFFSET
-        if isinstance(query_offset, int):
-            mask.query_offset = query_offset
+        offset = _one_or_each(query_offset, "query_offset", n_groups)
+        if isinstance(offset, int):
+            mask.query_offset = offset
         else:
-            mask.query_offsets = keep(integers(query_offset, "query_offset", n_groups))
+            mask.query_offsets = keep(offset)
     if kv_len is not None:
         mask.kv_len = keep(integers(kv_len, "kv_len", n_groups))
     if q_len is not None:
@@ -71,24 +80,25 @@ def _fill_mask(mask: library.Mask, kept: List[Any], n_heads: int, n_groups: int,
     if alibi_slopes is not None:
         mask.alibi_slopes = keep(floats(alibi_slopes, "alibi_slopes", (n_heads,)))
     if relative is not None:
-        table = floats(relative, "relative")
+        table, relative_left = floats(relative, "relative"), integer(relative_left, "relative_left")
         if table.ndim != 2 or table.shape[0] not in (1, n_heads) or not 0 <= relative_left < table.shape[1]:
             raise InvalidArgument("relative has shape %s and relative_left is %d; [%d or 1, left + right + 1] is expected"
                                   % (table.shape, relative_left, n_heads))
         mask.relative = keep(table)
         mask.relative_stride = table.shape[1] if table.shape[0] > 1 else 0
         mask.rel_left, mask.rel_right = relative_left, table.shape[1] - 1 - relative_left
-    if isinstance(bias_offset, int):
-        mask.bias_offset = bias_offset
+    offset = _one_or_each(bias_offset, "bias_offset", n_groups)
+    if isinstance(offset, int):
+        mask.bias_offset = offset
     else:
-        mask.bias_offsets = keep(integers(bias_offset, "bias_offset", n_groups))
+        mask.bias_offsets = keep(offset)
 
 
 def _fill_common(args: Any, kept: List[Any], n_heads: int, scale: Optional[float], softcap: float, sinks: Any) -> None:
     if scale is not None:
-        args.scale = scale
+        args.scale = number(scale, "scale")
         args.flags |= library.SCALE_GIVEN
-    args.softcap = softcap
+    args.softcap = number(softcap, "softcap")
     if sinks is not None:
         array = floats(sinks, "sinks", (n_heads,))
         kept.append(array)
@@ -143,7 +153,7 @@ class Call:
         _fill_mask(args.mask, kept, q.shape[1], q.shape[0], allow=allow, bias=float_mask if bias is None else bias, **rules)
         _fill_common(args, kept, q.shape[1], scale, softcap, sinks)
         self._fill_layout(block_table, ring, seq_kv, key_scale, value_scale)
-        args.dropout_p, args.dropout_seed = dropout_p, dropout_seed
+        args.dropout_p, args.dropout_seed = number(dropout_p, "dropout_p"), dropout_seed
         if keep is not None:
             array = borrow(keep, "keep")
             kept.append(array)
@@ -153,13 +163,11 @@ class Call:
                      value_scale: Optional[ArrayLike]) -> None:
         layout = self.args.layout
         if block_table is not None:
-            table = np.ascontiguousarray(block_table, np.int32)
-            if table.ndim != 2:
-                raise InvalidArgument("block_table has shape %s; [batch, blocks] is expected" % (table.shape,))
+            table = integers(block_table, "block_table", ndim=2, dtype=np.int32)
             self._kept.append(table)
             layout.block_table, layout.block_table_stride = _pointer(table), table.shape[1]
         layout.ring = 1 if ring else 0
-        layout.seq_kv = seq_kv or 0
+        layout.seq_kv = integer(seq_kv or 0, "seq_kv")
         for name, given, view in (("key_scale", key_scale, self.args.key_scale),
                                   ("value_scale", value_scale, self.args.value_scale)):
             if given is not None:
@@ -185,7 +193,10 @@ def prepare(query: ArrayLike, key: ArrayLike, value: ArrayLike, **rules: Any) ->
 
     Its lse is there unless return_lse=False. It has no gradient, and refuses tensors that require one."""
     refuse_gradients("prepare", query, key, value, *rules.values())
-    return Call(query, key, value, **rules)
+    like = borrow(query, "query")
+    if like.kind == "jax":  # whose arrays never change: out is NumPy's
+        like.kind = "dlpack"
+    return Call(like if like.kind == "dlpack" else query, key, value, **rules)
 
 
 def attention(query: ArrayLike, key: ArrayLike, value: ArrayLike, *, return_lse: bool = False,
@@ -245,7 +256,9 @@ def attention_backward(d_out: ArrayLike, query: ArrayLike, key: ArrayLike, value
     shapes and types of what they belong to, that of bias float32 (float64 with a float64 query). A second derivative is refused.
     """
     refuse_gradients("attention_backward", d_out, query, key, value, out, lse, *rules.values())
-    call = Call(query, key, value, out=out, return_lse=False, context=context, **rules)
+    output = borrow(out, "out")
+    output.writable = True  # it is only read here
+    call = Call(query, key, value, out=output, return_lse=False, context=context, **rules)
     q = call.query
     lse_array = borrow(lse, "lse")
     if lse_array.shape != q.shape[:3] or lse_array.code != q.base_dtype \
@@ -304,6 +317,8 @@ def scaled_dot_product_attention(query: ArrayLike, key: ArrayLike, value: ArrayL
     Further keywords are those of attention(): query_offset (replaces top-left), window, softcap, sinks, alibi_slopes,
     kv_len, q_len, cu_seqlens_q, cu_seqlens_k, dropout_seed, ... Gradients as attention() has them.
     """
+    if rules and ("causal" in rules or "mask" in rules):
+        raise InvalidArgument("causal and mask are attention()'s; here they are is_causal and attn_mask")
     given = rules
     if attn_mask is not None or out is not None:
         given = {**rules, "mask": attn_mask, "out": out}
@@ -422,8 +437,8 @@ def _look(query: ArrayLike, key: ArrayLike, value: Optional[ArrayLike], lse: Opt
 
 def _row_array(which: Any) -> Tuple[Any, Any, int]:
     """[(batch, head, query), ...] as a contiguous int64 array that is an attn_row array too, and its length."""
-    array = np.ascontiguousarray(which, np.int64)
-    if array.ndim != 2 or array.shape[1] != 3:
+    array = integers(which if len(which) else np.zeros((0, 3), np.int64), "rows", ndim=2)
+    if array.shape[1] != 3:
         raise InvalidArgument("rows has shape %s; [n, 3] (batch, head, query) is expected" % (array.shape,))
     return array, ctypes.cast(array.ctypes.data, ctypes.POINTER(library.Row)), array.shape[0]
 
@@ -460,6 +475,9 @@ def topk(query: ArrayLike, key: ArrayLike, k: int, *, rows: Any = None, value: O
     rows: [(batch, head, query), ...]; None: every row, and the results are [batch, heads, seq_q, k]. Rows with fewer than k
     admitted keys end with index -1, weight 0.
     """
+    k = integer(k, "k")
+    if k < 0:
+        raise InvalidArgument("k is %d, must be 0 or more" % k)
     call = _look(query, key, value, lse, rules)
     kept, pointer, n = _all_or_some(rows, call)
     shape = (n, k) if rows is not None else call.query.shape[:3] + (k,)

@@ -7,7 +7,7 @@ from typing import Any, Optional
 import numpy as np
 
 from . import library
-from .arrays import ArrayLike, borrow, empty, finish, floats, wants_gradients, writable
+from .arrays import ArrayLike, borrow, empty, finish, floats, integer, integers, number, wants_gradients, writable
 from .context import Context, default_context
 from .errors import InvalidArgument
 from .library import lib
@@ -37,17 +37,21 @@ def rope(x: ArrayLike, *, rotary_dim: int = 0, interleaved: bool = False, invers
     if scaling not in library.ROPE_SCALING:
         raise InvalidArgument("scaling is %r; known are %s" % (scaling, ", ".join(library.ROPE_SCALING)))
     made, target = (out, writable(out, "out")) if out is not None else empty(source.shape, source)
+    if target.ndim != 4:
+        raise InvalidArgument("out has shape %s, expected %s" % (target.shape, source.shape))
     args = library.args_init(library.RopeArgs)
     source.fill(args.x)
     target.fill(args.out)
-    args.rotary_dim = rotary_dim
+    args.rotary_dim = rotary_dim = integer(rotary_dim, "rotary_dim")
     args.flags = (library.ROPE_INTERLEAVED if interleaved else 0) | (library.ROPE_INVERSE if inverse else 0)
-    args.base, args.position_offset, args.scaling = base, position_offset, library.ROPE_SCALING[scaling]
-    args.factor, args.low_freq_factor, args.high_freq_factor = factor, low_freq_factor, high_freq_factor
-    args.beta_fast, args.beta_slow, args.attention_factor = beta_fast, beta_slow, attention_factor
-    args.original_length = original_length
+    args.position_offset, args.scaling = integer(position_offset, "position_offset"), library.ROPE_SCALING[scaling]
+    args.original_length = integer(original_length, "original_length")
+    for name, value in (("base", base), ("factor", factor), ("low_freq_factor", low_freq_factor),
+                        ("high_freq_factor", high_freq_factor), ("beta_fast", beta_fast), ("beta_slow", beta_slow),
+                        ("attention_factor", attention_factor)):
+        setattr(args, name, number(value, name))
     if positions is not None:
-        positions = np.ascontiguousarray(positions, np.int64)
+        positions = integers(positions, "positions", ndim=2 if np.ndim(positions) == 2 else 1)
         batch, seq = source.shape[0], source.shape[2]
         if positions.shape not in ((seq,), (1, seq), (batch, seq)):
             raise InvalidArgument("positions has shape %s, expected (%d,) or (%d, %d)" % (positions.shape, seq, batch, seq))

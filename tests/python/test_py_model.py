@@ -1,8 +1,12 @@
 """attn.Model on small committed checkpoints: logits, attention, generation, errors; and on the real model where it is there."""
+import copy
 import glob
 import os
+import pickle
 import shutil
+import signal
 import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -160,6 +164,33 @@ class Small(unittest.TestCase):
                     model.logits(bad)
             with self.assertRaises(attn.InvalidArgument):
                 model.generate([1], 0)
+
+    def test_a_model_is_not_copied(self):  # two owners of one handle would free it twice
+        with Folder("gpt2") as path:
+            model = attn.Model.load(path)
+            for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+                with self.assertRaisesRegex(TypeError, "cannot be copied"):
+                    copied(model)
+
+    def test_generation_can_be_interrupted(self):
+        with Folder("gpt2") as path:
+            model = attn.Model.load(path, threads=1)
+            seen = []
+
+            def on_text(text):
+                seen.append(text)
+                os.kill(os.getpid(), signal.SIGINT)
+            before = signal.getsignal(signal.SIGINT)
+            with self.assertRaises(KeyboardInterrupt):
+                model.generate([1], 8, ignore_eos=True, on_text=on_text)
+            self.assertLessEqual(len(seen), 2)
+            edge = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+            edge.start()  # within the C call, most likely; wherever it arrives it must not be lost
+            with self.assertRaises(KeyboardInterrupt):
+                while True:
+                    model.logits([1, 2, 3], all=True)
+            self.assertEqual(signal.getsignal(signal.SIGINT), before)
+            self.assertEqual(len(model.generate([1], 3, ignore_eos=True).tokens), 3)
 
     @unittest.skipUnless(hasattr(os, "fork") and "ATTN_UNDER_QEMU" not in os.environ, "no fork here")
     def test_a_forked_child_is_told_to_load_again(self):

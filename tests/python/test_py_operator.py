@@ -1,6 +1,9 @@
 """The Python package against plain NumPy formulas: values, layouts, types, errors, threads, fork."""
+import copy
 import ctypes
 import os
+import pickle
+import signal
 import threading
 import unittest
 
@@ -278,8 +281,8 @@ class DLPackOnly:
     def __init__(self, array):
         self.array = array
 
-    def __dlpack__(self, **ignored):
-        return self.array.__dlpack__()
+    def __dlpack__(self, **version):
+        return self.array.__dlpack__(**version)
 
     def __dlpack_device__(self):
         return (1, 0)
@@ -300,6 +303,11 @@ class Sources(unittest.TestCase):
                                        atol=1e-5 if dtype == jnp.float32 else 2e-2)
             with self.assertRaises(attn.InvalidArgument):
                 attn.attention(*given, out=given[0])
+            made, target = arrays.empty((2, 3), arrays.borrow(given[0]))
+            self.assertEqual((made.unsafe_buffer_pointer(), made.dtype), (target.data, dtype))  # written in place
+            self.assertIsInstance(attn.prepare(*given)()[0], np.ndarray)
+            gradients = attn.attention_backward(out, *given, out, lse)
+            self.assertEqual([type(g) for g in gradients[:3]], [type(out)] * 3)
 
     def test_dlpack_and_buffers(self):
         q, k, v = problem()
@@ -309,6 +317,18 @@ class Sources(unittest.TestCase):
         out = np.empty_like(want)
         attn.attention(q, k, v, out=DLPackOnly(out))
         self.assertEqual(out.tobytes(), want.tobytes())
+
+    def test_read_only_sources(self):
+        q, k, v = problem()
+        want = attn.attention(q, k, v).tobytes()
+        q.flags.writeable = False
+        if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # DLPack 1, which can say so
+            self.assertEqual(attn.attention(DLPackOnly(q), k, v).tobytes(), want)
+            with self.assertRaisesRegex(attn.InvalidArgument, "out cannot be written"):
+                attn.rope(k, out=DLPackOnly(q))
+        else:
+            with self.assertRaisesRegex(attn.Unsupported, "query: "):
+                attn.attention(DLPackOnly(q), k, v)
 
     def test_addresses(self):
         for array in (np.zeros(4), np.zeros((3, 4))[1:, ::2], np.zeros((2, 3))[::-1], np.zeros((0, 4)), np.zeros(())):
@@ -320,6 +340,11 @@ class Sources(unittest.TestCase):
         frozen.flags.writeable = False
         with self.assertRaisesRegex(attn.InvalidArgument, "out cannot be written"):
             attn.attention(q, k, v, out=frozen)
+        out, lse = attn.attention(q, k, v, return_lse=True)
+        want = attn.attention_backward(out, q, k, v, out, lse)
+        for array in (q, out, lse):
+            array.flags.writeable = False  # inputs of the backward pass
+        self.assertEqual(attn.attention_backward(out, q, k, v, out, lse).key.tobytes(), want.key.tobytes())
 
     def test_unknown_things(self):
         q, k, v = problem()
@@ -329,6 +354,62 @@ class Sources(unittest.TestCase):
             attn.attention(q, k.astype(np.complex64), v)
         with self.assertRaisesRegex(attn.Unsupported, "value has dtype >f4"):
             attn.attention(q, k, v.astype(">f4"))
+        with self.assertRaisesRegex(attn.Unsupported, "query is a masked array"):
+            attn.attention(np.ma.masked_array(q), k, v)
+
+    def test_numbers_are_not_bent(self):
+        q, k, v = problem()
+        for message, rules in (("kv_len has dtype float64", {"kv_len": [1.5, 2]}), ("kv_len has values", {"kv_len": np.array([2**64 - 1, 1], "u8")}),
+                               ("kv_len has dtype object", {"kv_len": [2**70, 1]}), ("window is 3", {"window": 3}),
+                               (r"window\[0\] is 1.5", {"window": (1.5, 0)}), ("does not fit 64 bits", {"window": (2**70, 0)}),
+                               ("query_offset is 0.5", {"query_offset": 0.5}), ("scale is 'x'", {"scale": "x"}),
+                               ("sinks is a str", {"sinks": "ab"}), ("block_table has values", {"block_table": [[2**32], [1]]}),
+                               ("block_table has dtype", {"block_table": [[0.5], [1]]}), ("seq_kv is '7'", {"seq_kv": "7"})):
+            with self.subTest(message), self.assertRaisesRegex(attn.InvalidArgument, message):
+                attn.attention(q, k, v, **rules)
+        for call in (lambda: attn.rope(q, positions=[0.5] * 5), lambda: attn.rope(q, out=q[0]), lambda: attn.rows(q, k, [(0.5, 0, 0)]),
+                     lambda: attn.topk(q, k, -1), lambda: attn.Context("2")):
+            self.assertRaises(attn.InvalidArgument, call)
+        got = attn.attention(q, k, v, causal=True, query_offset=np.int32(2)).tobytes()
+        self.assertEqual(got, attn.attention(q, k, v, causal=True, query_offset=[2, 2]).tobytes())
+
+    def test_names_of_the_other_operator(self):
+        q, k, v = problem(n_heads=2, seq_kv=5)
+        for name, given in (("causal", True), ("mask", np.ones((5, 5), bool))):
+            with self.assertRaisesRegex(attn.InvalidArgument, "is_causal and attn_mask"):
+                attn.scaled_dot_product_attention(q, k, v, **{name: given})
+
+    def test_nothing_in_nothing_out(self):
+        q, k, v = problem(value_dim=8)
+        none = attn.attention(q, k[:, :, :0], v[:, :, :0], return_lse=True)
+        self.assertTrue((none[0] == 0).all() and np.isneginf(none[1]).all())
+        found = attn.attention_backward(q, q, k[:, :, :0], v[:, :, :0], *none)
+        self.assertTrue((found.query == 0).all() and found.key.shape == (2, 2, 0, 8))
+        self.assertEqual(attn.attention(q[:0], k[:0], v[:0]).shape, (0, 4, 5, 8))
+        self.assertEqual(attn.rows(q, k, []).shape, (0, 7))
+
+
+class Caches(unittest.TestCase):
+    def test_misuse(self):
+        q, k, v = problem(value_dim=8, n_heads=2)
+        for message, sizes in (("batch is -1", (-1, 2, 8, 8)), ("block_size is 0", (2, 2, 8, 8, 8, "f4", 0)), ("capacity is 8.5", (2, 2, 8.5, 8))):
+            with self.assertRaisesRegex(attn.InvalidArgument, message):
+                attn.KVCache(*sizes)
+        cache = attn.KVCache(2, 2, 8, 8)
+        for bad in (lambda: cache.decode(q[0, 0], k[0, 0], v[0, 0]), lambda: cache.decode(q, None, None), lambda: cache.truncate(1),
+                    lambda: cache.truncate(0, 2), lambda: cache.truncate(0, -1), lambda: cache.truncate(0.5),
+                    lambda: cache.decode(q, k, v, new_len=[1.5, 2]), lambda: attn.decode(q, k, v, k[0], v[0], [0, 0])):
+            self.assertRaises(attn.InvalidArgument, bad)
+        self.assertEqual(cache.lengths.tolist(), [0, 0])
+
+    def test_pages_are_kept_where_there_are_not_enough(self):
+        q, k, v = problem(value_dim=8, n_heads=2, seq_kv=5)
+        cache = attn.KVCache(2, 2, 8, 8, block_size=4, n_blocks=3)
+        with self.assertRaisesRegex(attn.InvalidArgument, "no free block for sequence 1 at token 4"):
+            cache.decode(q, k, v)
+        self.assertTrue((cache.block_table == -1).all())
+        cache.decode(q[:, :, :4], k[:, :, :4], v[:, :, :4])
+        self.assertEqual(cache.lengths.tolist(), [4, 4])
 
 
 class Errors(unittest.TestCase):
@@ -357,6 +438,15 @@ class Errors(unittest.TestCase):
             attn.Context(threads=-1)
         self.assertEqual(attn.Context(threads=3).threads, 3)
         self.assertEqual(attn.Context(isa="scalar").isa, "scalar")
+        with self.assertRaises(attn.InvalidArgument):
+            attn.set_default(isa="mmx")
+        self.assertNotEqual(attn.default_context().isa, "mmx")
+
+    def test_a_copy_is_a_context_of_its_own(self):
+        context = attn.Context(1, "scalar")
+        for made in (copy.copy(context), copy.deepcopy(context), pickle.loads(pickle.dumps(context))):
+            self.assertEqual((made.isa, made.threads), ("scalar", 1))
+            self.assertNotEqual(made.handle.value, context.handle.value)
 
 
 class Processes(unittest.TestCase):
@@ -389,6 +479,22 @@ class Processes(unittest.TestCase):
             os._exit(0 if good else 1)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
         self.assertEqual(attn.attention(q, k, v, context=context).tobytes(), want)
+
+    @unittest.skipUnless(hasattr(signal, "setitimer"), "needs signals")
+    def test_a_signal_handler_may_call_too(self):
+        q, k, v = problem(seq_q=512, seq_kv=512, dim=64, value_dim=64)
+        calls = []
+        before = signal.signal(signal.SIGALRM, lambda *_: calls.append(attn.attention(q[:, :, :8], k, v)))
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)  # arrives within calls, where their context is held
+        try:
+            for _ in range(2000):
+                attn.attention(q, k, v)
+                if len(calls) >= 3:
+                    break
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        self.assertGreaterEqual(len(calls), 3)
 
     def test_the_gil_is_released(self):
         self.assertIsInstance(attn.library.lib, ctypes.CDLL)  # CDLL releases the lock during a call; PyDLL would not

@@ -369,6 +369,18 @@ class Torch(unittest.TestCase):
         into = torch.empty(2, 9, 4, 8, dtype=torch.bfloat16).transpose(1, 2)
         self.assertIs(attn.attention(q, k, v, out=into), into)
         self.assertTrue(torch.equal(into, out))
+        for given in ((q, k, v), (q[0], k[0], v[0]), (q[None], k[None], v[None])):
+            for _ in range(2):  # made, and kept
+                got, more = attn.scaled_dot_product_attention(*given, return_lse=True)
+                self.assertEqual((got.shape, more.shape), (given[0].shape, given[0].shape[:-1]))
+                self.assertTrue(torch.equal(got.reshape(-1), (out[0] if given[0].dim() == 3 else out).reshape(-1)))
+        into.zero_()
+        self.assertIs(attn.scaled_dot_product_attention(q, k, v, out=into), into)
+        self.assertTrue(torch.equal(into, out))
+        with self.assertRaisesRegex(attn.InvalidArgument, "negated view"):
+            attn.attention(*(t.float() for t in (q, k, v)), out=torch.zeros(2, 4, 9, 8, dtype=torch.complex64).conj().imag)
+        got = attn.attention(q, k, v, sinks=torch.zeros(4, dtype=torch.bfloat16))
+        self.assertTrue(torch.equal(got, attn.attention(q, k, v, sinks=[0.0] * 4)))
 
 
 if __name__ == "__main__":

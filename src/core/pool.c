@@ -6,8 +6,11 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-#define SPIN_ROUNDS 2000 /* about 10 microseconds of pauses before a worker sleeps */
+#define SPIN_ROUNDS 2000 /* pauses before a worker sleeps: 60 microseconds on Zen 3 */
 
+/* A job is open while its caller takes parts of it. Workers count themselves in before they look whether it is, and the
+ * caller closes it before it looks whether somebody is in (both in one total order): so nobody reads a job that ended, and the
+ * caller waits only for workers that took a part, never for one that is still waking up. The lock is for sleeping alone. */
 struct attn_pool {
     attn_allocator allocator;
     int32_t n_threads, n_started; /* the caller is thread 0 and counted in n_threads only */
@@ -15,13 +18,14 @@ struct attn_pool {
     pthread_t *threads;
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
-    bool stop;
+    bool stop; /* under the lock */
     void (*body)(void *arg, int64_t index);
     void *arg;
     int64_t n;
     _Atomic uint64_t generation; /* one more for each job */
     _Atomic int64_t next;        /* parts handed out */
-    _Atomic int32_t working;     /* workers that have not finished the current job */
+    _Atomic int32_t open, inside;
+    _Atomic int32_t asleep, waiting; /* workers that wait for `wake`; the caller waits for `done` */
 };
 
 static inline void pause_cpu(void)
@@ -62,6 +66,31 @@ static void take_parts(attn_pool *pool)
     }
 }
 
+static void join_job(attn_pool *pool)
+{
+    atomic_fetch_add(&pool->inside, 1);
+    if (atomic_load(&pool->open))
+        take_parts(pool);
+    if (atomic_fetch_sub(&pool->inside, 1) == 1 && atomic_load(&pool->waiting)) {
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_signal(&pool->done);
+        pthread_mutex_unlock(&pool->lock);
+    }
+}
+
+/* Until there is a job after `seen`; false: the pool ends. */
+static bool sleep_until_woken(attn_pool *pool, uint64_t seen)
+{
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add(&pool->asleep, 1);
+    while (atomic_load(&pool->generation) == seen && !pool->stop)
+        pthread_cond_wait(&pool->wake, &pool->lock);
+    atomic_fetch_sub(&pool->asleep, 1);
+    const bool stop = pool->stop;
+    pthread_mutex_unlock(&pool->lock);
+    return !stop;
+}
+
 static void *worker_main(void *user)
 {
     attn_pool *pool = user;
@@ -69,20 +98,10 @@ static void *worker_main(void *user)
     for (;;) {
         for (int r = 0; r < SPIN_ROUNDS && atomic_load_explicit(&pool->generation, memory_order_acquire) == seen; r++)
             pause_cpu();
-        pthread_mutex_lock(&pool->lock);
-        while (atomic_load_explicit(&pool->generation, memory_order_acquire) == seen && !pool->stop)
-            pthread_cond_wait(&pool->wake, &pool->lock);
-        bool stop = pool->stop;
-        seen = atomic_load_explicit(&pool->generation, memory_order_acquire);
-        pthread_mutex_unlock(&pool->lock);
-        if (stop)
+        if (atomic_load(&pool->generation) == seen && !sleep_until_woken(pool, seen))
             return NULL;
-        take_parts(pool);
-        if (atomic_fetch_sub_explicit(&pool->working, 1, memory_order_acq_rel) == 1) {
-            pthread_mutex_lock(&pool->lock);
-            pthread_cond_signal(&pool->done);
-            pthread_mutex_unlock(&pool->lock);
-        }
+        seen = atomic_load(&pool->generation);
+        join_job(pool);
     }
 }
 
@@ -93,7 +112,10 @@ static void init_sync(attn_pool *pool)
     pthread_cond_init(&pool->done, NULL);
     atomic_init(&pool->generation, 0);
     atomic_init(&pool->next, 0);
-    atomic_init(&pool->working, 0);
+    atomic_init(&pool->open, 0);
+    atomic_init(&pool->inside, 0);
+    atomic_init(&pool->asleep, 0);
+    atomic_init(&pool->waiting, 0);
     pool->stop = false;
     pool->n_started = 0;
     pool->owner = getpid();
@@ -155,20 +177,28 @@ void attn_pool_run(attn_pool *pool, int64_t n, void (*body)(void *arg, int64_t i
             body(arg, index);
         return;
     }
-    pthread_mutex_lock(&pool->lock);
     pool->body = body;
     pool->arg = arg;
     pool->n = n;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->working, pool->n_started, memory_order_relaxed);
-    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
-    pthread_cond_broadcast(&pool->wake);
-    pthread_mutex_unlock(&pool->lock);
+    atomic_store(&pool->open, 1);
+    atomic_fetch_add(&pool->generation, 1);
+    if (atomic_load(&pool->asleep) > 0) {
+        pthread_mutex_lock(&pool->lock);
+        for (int64_t part = 1; part < n; part++) /* no more than there is work for */
+            pthread_cond_signal(&pool->wake);
+        pthread_mutex_unlock(&pool->lock);
+    }
     take_parts(pool);
-    for (int r = 0; r < SPIN_ROUNDS && atomic_load_explicit(&pool->working, memory_order_acquire) > 0; r++)
+    atomic_store(&pool->open, 0);
+    for (int r = 0; r < SPIN_ROUNDS && atomic_load(&pool->inside) > 0; r++)
         pause_cpu();
-    pthread_mutex_lock(&pool->lock);
-    while (atomic_load_explicit(&pool->working, memory_order_acquire) > 0)
-        pthread_cond_wait(&pool->done, &pool->lock);
-    pthread_mutex_unlock(&pool->lock);
+    if (atomic_load(&pool->inside) > 0) {
+        pthread_mutex_lock(&pool->lock);
+        atomic_store(&pool->waiting, 1);
+        while (atomic_load(&pool->inside) > 0)
+            pthread_cond_wait(&pool->done, &pool->lock);
+        atomic_store(&pool->waiting, 0);
+        pthread_mutex_unlock(&pool->lock);
+    }
 }

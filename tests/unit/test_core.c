@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <time.h>
 #include "attn/attn.h"
 #include "core/context.h"
 #include "core/half.h"
@@ -74,6 +75,29 @@ static void every_task_runs_once(void **state)
     }
 }
 
+/* Jobs one upon the other, so that workers meet them spinning, asleep, waking up and too late. */
+static void short_jobs_run_once(void **state)
+{
+    (void)state;
+    for (int32_t n_threads = 2; n_threads <= 4; n_threads++) {
+        attn_ctx_options options;
+        ATTN_ARGS_INIT(&options);
+        options.n_threads = n_threads;
+        attn_ctx *ctx;
+        assert_int_equal(attn_ctx_create(&options, &ctx), ATTN_OK);
+        for (int round = 0; round < 2000; round++) {
+            counted c = {{0}};
+            const int64_t n = 1 + round % 7;
+            if (round % 200 == 199)
+                nanosleep(&(struct timespec){0, 300000}, NULL); /* long enough for workers to fall asleep */
+            attn_ctx_for(ctx, n, 1 + round % n_threads, count_task, &c);
+            for (int64_t t = 0; t < 8; t++)
+                assert_int_equal(c.runs[t], t < n);
+        }
+        attn_ctx_destroy(ctx);
+    }
+}
+
 static void versioned_structs(void **state)
 {
     (void)state;
@@ -126,8 +150,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f16_round_trips_every_value), cmocka_unit_test(f16_rounds_to_nearest_even),
-        cmocka_unit_test(every_task_runs_once),        cmocka_unit_test(versioned_structs),
-        cmocka_unit_test(lesson_trace),
+        cmocka_unit_test(every_task_runs_once), cmocka_unit_test(short_jobs_run_once),
+        cmocka_unit_test(versioned_structs), cmocka_unit_test(lesson_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,24 +99,26 @@ static int64_t next_largest(const attn_inspect_map *m, int64_t from, int64_t to,
     return best;
 }
 
-static void show_readings(const cli_term *term, const inspect_state *s)
+/* The largest readings of the position in one attention: its own, or of cross attention what the encoder read. */
+static void show_map_readings(const cli_term *term, const inspect_state *s, const attn_inspect_map *m)
 {
     const attn_inspection *in = s->in;
-    const attn_inspect_map *m = main_map(in);
+    const bool cross = m->attention == ATTN_ATTENTION_CROSS;
+    const int32_t *read = cross ? in->tokens : main_tokens(in);
     const bool layer = in->layer >= 0, one = layer && in->head >= 0;
     const int64_t from = layer ? in->layer * m->n_heads + (one ? in->head : 0) : 0;
     const int64_t to = one ? from + 1 : layer ? from + m->n_heads : m->n_layers * m->n_heads;
     char name[96];
-    if (!m->at_rows || (one && show_matrix(term, s, from)))
+    if (!m->at_rows || (one && !cross && show_matrix(term, s, from)))
         return;
     visible(s, main_tokens(in)[in->at], 24, name, sizeof name);
     cli_title(term, "What%s%s (position %lld) reads most%s", name[0] == ' ' ? "" : " ", name, (long long)in->at + 1,
-              one ? "" : ", the first token and itself set apart");
+              cross ? " of the encoder's text" : one ? "" : ", the first token and itself set apart");
     puts("     head reads    position weight moved direct");
     int64_t i = -1;
-    for (int k = 0; k < MOST_READINGS && (i = next_largest(m, from, to, in->at, !one, i)) >= 0; k++) {
+    for (int k = 0; k < MOST_READINGS && (i = next_largest(m, from, to, in->at, !one && !cross, i)) >= 0; k++) {
         const float w = m->at_rows[i];
-        visible(s, main_tokens(in)[i % m->n_keys], NAME_COLUMNS, name, sizeof name);
+        visible(s, read[i % m->n_keys], NAME_COLUMNS, name, sizeof name);
         print_head(i / m->n_keys / m->n_heads, i / m->n_keys % m->n_heads);
         cli_pad(name, NAME_COLUMNS);
         printf(" %8lld %6.3f ", (long long)(i % m->n_keys) + 1, (double)w);
@@ -128,6 +130,13 @@ static void show_readings(const cli_term *term, const inspect_state *s)
         putchar('\n');
     }
     putchar('\n');
+}
+
+static void show_readings(const cli_term *term, const inspect_state *s)
+{
+    show_map_readings(term, s, main_map(s->in));
+    if (s->in->n_maps > 2)
+        show_map_readings(term, s, &s->in->maps[2]);
 }
 
 /* ---- Readings that were cut ------------------------------------------------------------------- */

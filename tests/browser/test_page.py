@@ -246,32 +246,30 @@ def test_encoder_page(browser):
         assert later and page.locator("#edges tbody tr").count() >= 10
 
 
-def with_three_maps(path):
-    """The blocks of the one map again for two more."""
-    html = open(path, encoding="utf-8").read()
-    blocks = re.findall(r'<script type="text/plain" id="[a-z]0.*?</script>\n', html)
-    at = html.index(blocks[0])
-    more = "".join(re.sub(r'id="([a-z])0', r'id="\g<1>%d' % m, block) for m in (1, 2) for block in blocks)
-    copy = path.replace(".html", "-three.html")
-    with open(copy, "w", encoding="utf-8") as file:
-        file.write(html[:at] + more + html[at:])
-    return copy
+def trained_on_pairs():
+    """A small encoder-decoder with its own vocabulary, trained for a moment."""
+    folder = os.path.join(WORK, "pairs")
+    pairs = os.path.join(WORK, "pairs.tsv")
+    with open(pairs, "w") as file:
+        file.writelines("the old bridge number %d\tbridge old %d\n" % (i % 17, i % 17) for i in range(200))
+    subprocess.run([ATTN, "train", pairs, "--arch", "encdec", "-o", folder, "--layers", "2", "--heads", "2", "--width", "32", "--context", "64",
+                    "--vocab", "300", "--steps", "40", "--batch", "4", "--threads", "1"], check=True, capture_output=True)
+    return folder
 
 
 def test_encoder_decoder_page(browser):
-    """The three kinds of attention by an altered page: the checkpoint of this kind has no tokenizer."""
-    path = with_three_maps(page_of(BRIDGE, "--no-measures"))
-
-    def change(data):
-        self_map = data["maps"][0]
-        data["maps"] = [dict(self_map, encoder=1), self_map, dict(self_map, attention=1)]
-        data["target"] = data["tokens"]
-    with Tab(browser, with_data(path, change)) as page:
+    """The three kinds of attention: what the encoder reads, what the decoder reads of itself, and of the encoder's text."""
+    path = page_of("the old bridge number 3", "--model", trained_on_pairs(), "--target", "bridge old 3", "--exact", "4", "--sample", "6", "--heads")
+    with Tab(browser, path) as page:
         for kind in ("0", "1", "2"):
             page.select_option("#map", kind)
             assert ink(page, "matrix") > 3 and "map=" + kind in page.evaluate(
                 "new Promise(r => setTimeout(() => r(location.hash), 120))")
-        assert page.locator("#source .tok").count() == 6 and page.is_visible("#sourcebox")
+        n = page.evaluate("data.tokens.length")
+        assert page.evaluate("maps[2].n_keys") == n and page.locator("#source .tok").count() == n and page.is_visible("#sourcebox")
+        assert page.evaluate("maps[0].causal") is False and page.evaluate("maps[1].causal") is True
+        kinds = page.locator("#heads tbody tr td:first-child").all_inner_texts()
+        assert len(kinds) == 12 and len(set(kinds)) == 3, kinds
         page.locator("#source .tok").nth(1).click()
         assert "key=1" in page.evaluate("new Promise(r => setTimeout(() => r(location.hash), 120))")
         page.locator("h1").click()

@@ -179,6 +179,30 @@ def test_terminal(attn):
     assert ".77" in next(line for line in matrix if line.split()[:2] == ["6", "it"]) and "no cause" in matrix[-2]
 
 
+def test_encoder_decoder(attn):
+    """What the decoder reads of itself and of the encoder's text, each row summing to one; effects in all three attentions."""
+    pairs, folder, out = (os.path.join(WORK, name) for name in ("pairs.tsv", "pairs", "pairs.json"))
+    with open(pairs, "w") as file:
+        file.writelines("the old bridge number %d\tbridge old %d\n" % (i % 17, i % 17) for i in range(200))
+    attn("train", pairs, "--arch", "encdec", "-o", folder, "--layers", "2", "--heads", "2", "--width", "32", "--context", "64",
+         "--vocab", "300", "--steps", "40", "--batch", "4", "--threads", "1")
+    said = attn("inspect", "--model", folder, "--target", "bridge old 3", "--exact", "4", "--sample", "6", "--heads", "--json=" + out,
+                "the old bridge number 3")[0]
+    with open(out) as file:
+        found = json.load(file)
+    assert "of the encoder's text" in said and all(kind in said for kind in ("encoder ", "decoder ", "cross "))
+    maps = found["maps"]
+    assert [(m["attention"], m["encoder"]) for m in maps] == [(0, 1), (0, 0), (1, 0)] and found["kind"] == 2
+    assert maps[2]["n_keys"] == len(found["tokens"]) and maps[2]["n_queries"] == len(found["target"])
+    for m in maps:
+        for head in range(4):
+            for r in range(m["n_rows"]):
+                weights = row(m, head, r)
+                assert abs(sum(weights.values()) - 1) < 1e-4 and (m is not maps[1] or max(weights) <= r)
+    assert sorted(h["map"] for h in found["measures"]["heads"]) == [0] * 4 + [1] * 4 + [2] * 4
+    assert {e["map"] for e in found["measures"]["edges"]} == {0, 1, 2}
+
+
 def test_run_writes_a_page(attn):
     models.need(models.DECODER)
     path = os.path.join(WORK, "run.html")

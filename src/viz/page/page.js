@@ -47,7 +47,7 @@ function describe() {
   const kept = map.n_rows < map.n_queries ? `; ${grouped(map.n_rows)} of ${grouped(map.n_queries)} rows kept` : "";
   const most = map.most_kept < map.n_keys ? `; of a row the ${map.most_kept} largest weights from ${+map.least_kept.toPrecision(3)} on` : "";
   const rounded = map.exact ? "" : ", to 1.5 % (the JSON has all digits)";
-  $("stat").textContent = `means over rows: entropy ${number(s.entropy, 2)} nats, distance ${number(s.distance, 1)} tokens, ` +
+  $("stat").textContent = `means over rows: entropy ${number(s.entropy, 2)} nats, ${map.attention ? "" : `distance ${number(s.distance, 1)} tokens, `}` +
     `first token ${number(s.first, 2)}; largest elsewhere ${number(s.largest, 2)}${kept}${most}${most ? rounded : ""}`;
 }
 

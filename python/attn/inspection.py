@@ -106,6 +106,8 @@ def inspect(model: Model, ids: Array, query: int, heads: int, answers: Any) -> I
     if model.info["kind"] == "encoder-decoder":
         raise Unsupported("inspect() serves decoders and encoders; %s is an encoder-decoder" % model.info["family"])
     n = len(ids)
+    if heads < 1:
+        raise InvalidArgument("heads is %d, must be 1 or more" % heads)
     if not -n <= query < n:
         raise InvalidArgument("query is %d; the text has %d tokens" % (query, n))
     query %= n
@@ -122,6 +124,8 @@ def inspect(model: Model, ids: Array, query: int, heads: int, answers: Any) -> I
         order = np.argsort(-probabilities, kind="stable")[:8]
         likeliest = [(t, float(probabilities[i])) for t, i in zip(model.spell(order), order)]
         answers = [int(i) for i in order[:2]] if answers is None else [_answer(model, a) for a in answers]
+        if len(answers) != 2 or not all(0 <= a < len(logits) for a in answers):
+            raise InvalidArgument("answers are the tokens %s; two of 0..%d are expected" % (answers, len(logits) - 1))
         difference = float(logits[answers[0]] - logits[answers[1]])
     else:
         answers = None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, 
 import numpy as np
 
 from . import library, model_library as m
+from .arrays import integer
 from .errors import AttnError, InvalidArgument, Unsupported, raise_status
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ class Generation(NamedTuple):
     reason: str
 
 
+def _path(path: Path) -> bytes:
+    given = os.fsencode(path)
+    if b"\0" in given:
+        raise InvalidArgument("path %r holds a NUL" % (path,))
+    return given
+
+
 class Tokenizer:
     """Text to token ids and back, as Hugging Face's tokenizers does it. From Model.tokenizer or Tokenizer.load(path)."""
 
@@ -44,7 +52,7 @@ class Tokenizer:
     def load(cls, path: Path) -> Tokenizer:
         """Reads a tokenizer.json. Raises FileError, FormatError, Unsupported."""
         lib, handle = m.load(), ctypes.c_void_p()
-        _check_tokenizer(lib.attn_tokenizer_load(os.fsencode(path), byref(handle)))
+        _check_tokenizer(lib.attn_tokenizer_load(_path(path), byref(handle)))
         return cls(handle, None)
 
     def __del__(self) -> None:
@@ -195,13 +203,13 @@ class Model:
 
         weights: "stored", "f32", "bf16" or "int8". Raises FileError, FormatError, Unsupported (naming the family or tensor
         type), ModelLibraryMissing where this installation has no libattn_model."""
-        if weights not in m.WEIGHTS:
+        if not isinstance(weights, str) or weights not in m.WEIGHTS:
             raise InvalidArgument("weights is %r; known are %s" % (weights, ", ".join(m.WEIGHTS)))
         lib, handle = m.load(), ctypes.c_void_p()
         options = library.args_init(m.ModelOptions)
-        options.n_threads, options.weights = threads, m.WEIGHTS[weights]
+        options.n_threads, options.weights = min(max(integer(threads, "threads"), -1), 1 << 30), m.WEIGHTS[weights]
         options.flags = 0 if tokenizer else m.LOAD_NO_TOKENIZER
-        _check(lib.attn_model_load(os.fsencode(path), byref(options), byref(handle)))
+        _check(lib.attn_model_load(_path(path), byref(options), byref(handle)))
         return cls(handle, os.fspath(path))
 
     def __del__(self) -> None:
@@ -255,6 +263,8 @@ class Model:
                  hidden: bool = False, rows: Optional[Sequence[Tuple[int, int, int]]] = None,
                  edits: Sequence[m.Edit] = ()) -> Dict[str, Array]:
         """One pass over ids on a new session. Returns a dict of what was asked for."""
+        if logits and not all_positions and not len(ids):
+            raise InvalidArgument("the text has no tokens: there is no last one")
         args = library.args_init(m.ForwardArgs)
         args.tokens, args.n_tokens = ids.ctypes.data, len(ids)
         found: Dict[str, Array] = {}
@@ -310,7 +320,7 @@ class Model:
         text None: that of the last call on this thread. Rows are computed one by one, never as a matrix over all heads. A
         weight is a coefficient of one head in one layer, not a cause: see inspect()."""
         for name, given, limit in (("layer", layer, "n_layers"), ("head", head, "n_heads")):
-            if not 0 <= given < self.info[limit]:
+            if not 0 <= integer(given, name) < self.info[limit]:
                 raise InvalidArgument("%s is %d; the model has %d" % (name, given, self.info[limit]))
         ids = self._remember(text) if text is not None else getattr(self._last, "ids", None)
         if ids is None:
@@ -328,6 +338,9 @@ class Model:
 
         on_text(text) is called with each new piece of text; a true result ends the generation. The same seed gives the same
         tokens. source: what the encoder of an encoder-decoder reads (prompt is then the decoder's beginning)."""
+        if isinstance(stop, str):
+            raise InvalidArgument("stop is one string; a list of texts is expected")
+        max_new = integer(max_new, "max_new")
         ids = self._remember(prompt)
         lengths = np.array([len(ids)], np.int64)
         tokens, count, reason = np.zeros((1, max(max_new, 1)), np.int32), np.zeros(1, np.int64), np.zeros(1, np.int32)
@@ -375,7 +388,7 @@ class Model:
         """One vector a text, float32 [n_texts, d_model], packed without padding. texts: strings or lists of token ids."""
         if isinstance(texts, str):
             raise InvalidArgument("texts is one string; a list of texts is expected")
-        if pooling not in m.POOLING:
+        if not isinstance(pooling, str) or pooling not in m.POOLING:
             raise InvalidArgument("pooling is %r; known are %s" % (pooling, ", ".join(m.POOLING)))
         encoded = [self.tokens(t) for t in texts]
         flat = np.concatenate(encoded) if encoded else np.zeros(0, np.int32)

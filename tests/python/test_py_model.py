@@ -162,8 +162,11 @@ class Small(unittest.TestCase):
             for bad in ([999999], [-1], [[1]], [1.5], [1 << 40]):
                 with self.assertRaises(attn.InvalidArgument):
                     model.logits(bad)
-            with self.assertRaises(attn.InvalidArgument):
-                model.generate([1], 0)
+            for bad in (lambda: model.generate([1], 0), lambda: model.generate([1], 1.5), lambda: model.generate([1], 2, stop="ab"),
+                        lambda: model.logits([]), lambda: model.generate([], 3), lambda: model.attention(0.5, 0, [1]),
+                        lambda: model.inspect([1, 2], answers=[1]), lambda: model.inspect([1, 2], answers=[10**7, 1]),
+                        lambda: model.inspect([1, 2], heads=-1), lambda: model.inspect([]), lambda: attn.Model.load("a\0b")):
+                self.assertRaises(attn.InvalidArgument, bad)
 
     def test_a_model_is_not_copied(self):  # two owners of one handle would free it twice
         with Folder("gpt2") as path:

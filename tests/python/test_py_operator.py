@@ -485,9 +485,9 @@ class Processes(unittest.TestCase):
         q, k, v = problem(seq_q=512, seq_kv=512, dim=64, value_dim=64)
         calls = []
         before = signal.signal(signal.SIGALRM, lambda *_: calls.append(attn.attention(q[:, :, :8], k, v)))
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)  # arrives within calls, where their context is held
         try:
             for _ in range(2000):
+                signal.setitimer(signal.ITIMER_REAL, 0.001)  # arrives within the call, where its context is held
                 attn.attention(q, k, v)
                 if len(calls) >= 3:
                     break

@@ -66,7 +66,8 @@ bool train_fill_batch(train_run *run, bool validation, int64_t index, attn_train
     else
         status = attn_train_data_batch(run->data, s->order_seed, index, s->batch, s->length, run->tokens, run->targets);
     if (status == ATTN_OK && !validation && s->repeat > 0)
-        status = attn_train_repeat(run->tokens, run->targets, s->batch, s->length, s->repeat, s->order_seed + 2, index);
+        status = attn_train_repeat(run->tokens, run->targets, s->batch, s->length, o->vocab_size, s->repeat, s->order_seed + 2,
+                                   index);
     if (status == ATTN_OK && o->arch == ATTN_TRAIN_BERT)
         status = attn_train_mask_tokens(run->tokens, run->targets, s->batch * s->length, o->vocab_size, o->mask_id, 0,
                                         s->order_seed + (validation ? 1 : 0), index);

@@ -112,13 +112,13 @@ ATTN_API attn_status attn_train_data_validation(const attn_train_data *data, int
  * order that depends on seed and epoch alone. -1 for n < 1 or a negative number. */
 ATTN_API int64_t attn_train_order(uint64_t seed, int64_t number, int64_t n);
 
-/** Makes pieces that say one passage again and again, which nothing but looking back can predict: a piece is chosen with
- * probability `share`, and its first ids, a number drawn from 8 to length / 2, fill it over and over. Text alone teaches a
- * small model to copy only after many times its size in ids (Olsson et al. 2022). The choice depends on seed, index and place
- * alone. tokens, targets: [batch, length] of attn_train_data_batch, changed in place; pieces of fewer than 16 ids stay.
- * Returns OK; INVALID_ARGUMENT. */
-ATTN_API attn_status attn_train_repeat(int32_t *tokens, int32_t *targets, int64_t batch, int64_t length, double share,
-                                       uint64_t seed, int64_t index);
+/** Makes pieces that teach to copy: a piece is chosen with probability `share` and becomes random ids below vocab_size, from 4 to
+ * length / 2 of them, said over and over, so that nothing but looking back to where an id was said before tells the next one
+ * (heads that do so are called induction heads: Olsson et al. 2022). Its targets are -1 until the first of them comes again.
+ * The choice depends on seed, index and place alone. tokens, targets: [batch, length] of attn_train_data_batch, changed in
+ * place; pieces of fewer than 8 ids stay. Returns OK; INVALID_ARGUMENT. */
+ATTN_API attn_status attn_train_repeat(int32_t *tokens, int32_t *targets, int64_t batch, int64_t length, int64_t vocab_size,
+                                       double share, uint64_t seed, int64_t index);
 
 /** BERT's corruption (Devlin et al. 2018, section 3.1): each id is chosen with `probability` (0: 0.15); of the chosen 80 %
  * become mask_id, 10 % a random id, 10 % stay. targets: the id where chosen, -1 elsewhere. The choice depends on seed,

@@ -104,26 +104,29 @@ int64_t attn_train_order(uint64_t seed, int64_t number, int64_t n)
     return permute(attn_mix(seed, (uint64_t)(number / n)), n, number % n);
 }
 
-/* ---- Passages said again ---- */
+/* ---- Ids said again ---- */
 
-attn_status attn_train_repeat(int32_t *tokens, int32_t *targets, int64_t batch, int64_t length, double share, uint64_t seed,
-                              int64_t index)
+attn_status attn_train_repeat(int32_t *tokens, int32_t *targets, int64_t batch, int64_t length, int64_t vocab_size, double share,
+                              uint64_t seed, int64_t index)
 {
-    const int64_t shortest = 8;
+    const int64_t shortest = 4, longest = length / 2;
     attn_train_clear_error();
     ATTN_TRAIN_REQUIRE(tokens && targets, "%s is NULL", tokens ? "targets" : "tokens");
     ATTN_TRAIN_REQUIRE(batch >= 1 && length >= 1, "batch is %lld, length %lld", (long long)batch, (long long)length);
+    ATTN_TRAIN_REQUIRE(vocab_size >= 1 && vocab_size <= INT32_MAX, "vocab_size is %lld", (long long)vocab_size);
     ATTN_TRAIN_REQUIRE(share >= 0 && share <= 1, "share is %g; it must lie in 0 .. 1", share);
-    const uint64_t key = attn_mix(seed, (uint64_t)index);
-    for (int64_t b = 0; b < batch && length >= 2 * shortest; b++) {
+    for (int64_t b = 0; b < batch && longest >= shortest; b++) {
+        const uint64_t key = attn_mix(attn_mix(seed, (uint64_t)index), (uint64_t)b);
         int32_t *own = tokens + b * length, *next = targets + b * length;
-        const int64_t period = shortest + (int64_t)(attn_mix(key, 2 * (uint64_t)b + 1) % (uint64_t)(length / 2 - shortest + 1));
-        if (attn_mix_unit(key, 2 * (uint64_t)b) >= share)
+        if (attn_mix_unit(key, 0) >= share)
             continue;
-        for (int64_t t = period; t < length; t++)
-            own[t] = own[t - period];
-        for (int64_t t = period - 1; t < length; t++)
-            next[t] = own[(t + 1) % period];
+        /* short ones as often as long ones, octave by octave */
+        const double octaves = log2((double)longest / (double)shortest);
+        const int64_t period = (int64_t)((double)shortest * exp2(octaves * attn_mix_unit(key, 1)));
+        for (int64_t t = 0; t < length; t++)
+            own[t] = t < period ? (int32_t)(attn_mix(key, 2 + (uint64_t)t) % (uint64_t)vocab_size) : own[t - period];
+        for (int64_t t = 0; t < length; t++)
+            next[t] = t + 1 < period ? -1 : own[(t + 1) % period];
     }
     return ATTN_OK;
 }

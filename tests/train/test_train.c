@@ -127,13 +127,39 @@ static void every_piece_comes_once_an_epoch(void **state)
     assert_true(moved > N / 2); /* another order in the next epoch */
 }
 
+/* Pieces of 32 ids of which each says a few ids below 50 over and over. */
+static void repeats_can_be_copied(const attn_train_data *data)
+{
+    int32_t tokens[64], targets[64], again[64], next[64];
+    OK(attn_train_data_batch(data, 3, 5, 2, 32, tokens, targets));
+    memcpy(again, tokens, sizeof again), memcpy(next, targets, sizeof next);
+    OK(attn_train_repeat(again, next, 2, 32, 50, 0, 4, 9));
+    assert_memory_equal(again, tokens, sizeof again);
+    assert_memory_equal(next, targets, sizeof next);
+    OK(attn_train_repeat(again, next, 2, 32, 50, 1, 4, 9));
+    for (int b = 0; b < 64; b += 32) {
+        int period = 0, unseen = 0;
+        while (unseen < 32 && next[b + unseen] == -1)
+            unseen++;
+        period = unseen + 1;
+        assert_in_range(period, 4, 16);
+        for (int t = 0; t < 32; t++) {
+            assert_in_range(again[b + t], 0, 49);
+            assert_int_equal(again[b + t], again[b + t % period]);
+            assert_int_equal(next[b + t], t < unseen ? -1 : again[b + (t + 1) % period]);
+        }
+    }
+    OK(attn_train_repeat(tokens, targets, 1, 7, 50, 1, 4, 9)); /* too short to say anything twice */
+    assert_int_equal(attn_train_repeat(tokens, targets, 2, 32, 50, 1.5, 4, 9), ATTN_ERR_INVALID_ARGUMENT);
+}
+
 static void ids_come_back_from_the_file(void **state)
 {
     const attn_text text = {sample, sizeof sample - 1};
     attn_train_encode_args a;
     attn_train_data *data;
     attn_train_data_info info;
-    int32_t tokens[16], targets[16], tokens_before[64], targets_before[64];
+    int32_t tokens[16], targets[16];
     (void)state;
     learn("t.json", 280, 0);
     attn_tokenizer *t;
@@ -153,25 +179,7 @@ static void ids_come_back_from_the_file(void **state)
     for (int b = 0; b < 2; b++)
         for (int i = 0; i < 7; i++)
             assert_int_equal(targets[8 * b + i], tokens[8 * b + i + 1]);
-    int32_t again[64], following[64];
-    OK(attn_train_data_batch(data, 3, 5, 2, 32, again, following));
-    OK(attn_train_repeat(again, following, 2, 32, 1, 4, 9));
-    for (int b = 0; b < 2; b++) {
-        const int32_t *own = again + 32 * b, *next = following + 32 * b;
-        int period = 8;
-        while (period <= 16 && memcmp(own, own + period, (size_t)(32 - period) * sizeof *own) != 0)
-            period++;
-        assert_true(period <= 16);
-        assert_memory_equal(next, own + 1, 31 * sizeof *own);
-        assert_int_equal(next[31], own[32 % period]);
-    }
-    OK(attn_train_repeat(tokens, targets, 1, 15, 1, 4, 9)); /* too short to say anything twice */
-    OK(attn_train_data_batch(data, 3, 5, 2, 32, tokens_before, targets_before));
-    OK(attn_train_data_batch(data, 3, 5, 2, 32, again, following));
-    OK(attn_train_repeat(again, following, 2, 32, 0, 4, 9));
-    assert_memory_equal(again, tokens_before, sizeof again);
-    assert_memory_equal(following, targets_before, sizeof following);
-    assert_int_equal(attn_train_repeat(again, following, 2, 32, 1.5, 4, 9), ATTN_ERR_INVALID_ARGUMENT);
+    repeats_can_be_copied(data);
     assert_int_equal(attn_train_data_batch(data, 3, 5, 2, 100000, tokens, targets), ATTN_ERR_INVALID_ARGUMENT);
     attn_train_data_close(data);
     FILE *file = fopen(in_folder("ids"), "r+b"); /* one id changed */

@@ -214,7 +214,7 @@ typedef struct attn_head_score { /* means over sequences of random tokens r r (a
 
 typedef struct attn_head_tests_args {
     size_t struct_size;
-    int64_t n_random;      /* length of r; 0: 50 */
+    int64_t n_random;      /* length of r; 0: 50, or half the context where that is less */
     int64_t n_sequences;   /* 0: 4 */
     int64_t n_cut;         /* best induction heads cut at once; 0: 5 */
     uint64_t seed;

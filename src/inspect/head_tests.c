@@ -190,12 +190,13 @@ static attn_status start(tests *t, attn_session *session, const attn_head_tests_
         return attn_model_fail(ATTN_ERR_UNSUPPORTED, "head tests are for decoders with next-token logits, not for %s",
                                d->family);
     ATTN_MODEL_REQUIRE(session->batch == 1, "the session's batch is %lld, must be 1", (long long)session->batch);
-    t->a.n_random = t->a.n_random ? t->a.n_random : N_RANDOM;
     t->a.n_sequences = t->a.n_sequences ? t->a.n_sequences : N_SEQUENCES;
     t->a.n_cut = t->a.n_cut ? t->a.n_cut : N_CUT;
     const int64_t heads = d->n_layers * d->n_heads;
     t->a.n_cut = t->a.n_cut > heads / 2 ? heads / 2 : t->a.n_cut;
     t->begin = d->bos_id >= 0 && d->bos_id < d->vocab_size;
+    const int64_t fit = (session->max_capacity - t->begin) / 2;
+    t->a.n_random = t->a.n_random ? t->a.n_random : fit < N_RANDOM ? fit : N_RANDOM;
     t->n = t->begin + 2 * t->a.n_random;
     ATTN_MODEL_REQUIRE(t->a.n_random >= 2 && t->a.n_random <= 1 << 14 && t->n <= session->max_capacity,
                        "n_random is %lld: two of it must fit the context of %lld", (long long)t->a.n_random,

@@ -86,7 +86,7 @@ class Course:
             elif kind == "lab":
                 self.run("lab", name, "--quick", "-o", self.work)
             else:
-                self.run("inspect", "--model", "models/austen", "--no-measures", "--layer", "1", "--head", "3", "--svg", path, HEAD_TEXT)
+                self.run("inspect", "--model", "models/austen", "--no-measures", "--layer", "2", "--head", "4", "--svg", path, HEAD_TEXT)
         with open(path, encoding="utf-8") as file:
             self.figures[name] = file.read()
 

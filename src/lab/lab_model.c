@@ -5,15 +5,22 @@
 
 #define REAL_NAME  "SmolLM2-135M-Instruct.Q4_1.gguf"
 #define SMALL_NAME "models/austen"
+#define COPYING_NAME "models/copying"
+
+/* The path that the user named; NULL: none. */
+static const char *given_path(const lab *l, int which)
+{
+    return which == LAB_REAL ? l->options->model : which == LAB_SMALL ? l->options->small_model : NULL;
+}
 
 /* Where it would be; false where that cannot be said. */
 static bool path_of(const lab *l, int which, char *path, size_t capacity)
 {
-    const char *given = which == LAB_REAL ? l->options->model : l->options->small_model;
+    const char *given = given_path(l, which);
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n = -1;
-    if (given || which == LAB_SMALL)
-        n = snprintf(path, capacity, "%s", given ? given : SMALL_NAME);
+    if (given || which != LAB_REAL)
+        n = snprintf(path, capacity, "%s", given ? given : which == LAB_SMALL ? SMALL_NAME : COPYING_NAME);
     else if (cache && cache[0])
         n = snprintf(path, capacity, "%s/attn/%s", cache, REAL_NAME);
     else if (home && home[0])
@@ -45,7 +52,7 @@ bool lab_model_ok(lab *l, attn_status status)
 bool lab_model_open(lab *l, int which, lab_model *m)
 {
     char path[4096];
-    const bool given = which == LAB_REAL ? l->options->model != NULL : l->options->small_model != NULL;
+    const bool given = given_path(l, which) != NULL;
     attn_model_options options;
     attn_session_options session;
     memset(m, 0, sizeof *m);

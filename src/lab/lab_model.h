@@ -1,4 +1,4 @@
-/* lab_model.h - the trained models that experiments look into: the real one in the cache folder, the small one shipped. */
+/* lab_model.h - the trained models that experiments look into: the real one in the cache folder, the small ones shipped. */
 #ifndef ATTN_LAB_LAB_MODEL_H
 #define ATTN_LAB_LAB_MODEL_H
 
@@ -12,9 +12,10 @@ typedef struct lab_model {
     attn_model_info info;
 } lab_model;
 
-enum { LAB_REAL, LAB_SMALL };
+enum { LAB_REAL, LAB_SMALL, LAB_COPYING };
 
-/** Opens the real model (--model; SmolLM2-135M-Instruct in the cache folder) or the small one (--small; models/austen).
+/** Opens the real model (--model; SmolLM2-135M-Instruct in the cache folder) the small one (--small; models/austen) or the
+ * one that was taught to copy (models/copying).
  * false: it is not here (l->failed unset) or could not be loaded (set). `session` batch 1, two threads at most. */
 bool lab_model_open(lab *l, int which, lab_model *m);
 void lab_model_close(lab_model *m);

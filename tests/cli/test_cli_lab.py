@@ -151,7 +151,9 @@ def test_occurrences(attn):
 def test_induction(attn):
     e = experiment(attn, "induction")
     c = columns(e)
-    assert c["heads cut"][0] == 0 and c["small model, random heads"][0] == c["small model, best induction heads"][0]
+    assert c["heads cut"][0] == 0 and c["small, random"][0] == c["small, best"][0]
+    assert holds(e, "copying model: a head puts") and holds(e, "copying model: the repeated half costs")
+    assert holds(e, "copying model: without its best")
     if os.path.exists(models.DECODER):
         assert holds(e, "SmolLM2-135M: a head puts") and holds(e, "SmolLM2-135M: without its best")
 

@@ -20,9 +20,11 @@
 #define ATTN_DECODE_TILE 4    /* most rows of a tile */
 #define ATTN_DECODE_PAD 32    /* keys that a tile may run beyond the chunk: V_N at least */
 /* A chunk is read in places, in turns a key of each: memory gives more to several streams than to one. 8-bit keys are read from one,
- * and asked for ahead: their conversion takes longer than the reads, and one stream ahead hides these. */
+ * and asked for ahead: their conversion takes longer than the reads, and one stream ahead hides these. So are rows that do not
+ * follow each other (heads beside one another in a token): processors do not foresee them. */
 #define ATTN_DECODE_PLACES 4
-#define ATTN_DECODE_AHEAD 32 /* 8-bit keys */
+#define ATTN_DECODE_AHEAD 32      /* 8-bit rows */
+#define ATTN_DECODE_AHEAD_APART 8 /* rows that lie apart */
 #define ATTN_DECODE_STEP 16   /* keys by which holes are noted */
 
 typedef struct attn_decode_row {
@@ -51,6 +53,7 @@ typedef struct attn_decode_task {
     float *scale;                   /* [chunk + pad][tile]: one of them, spread over the rows of a tile */
     const char **key, **value;      /* [chunk]: rows of the chunk's keys; value = key + chunk */
     uint16_t *order;                /* [chunk]: n_keys keys of the chunk, as they are read */
+    int64_t ahead;                  /* rows are asked for so many rows before they are read; 0: not at all */
     int64_t places, n_keys, ordered_from, ordered_to; /* what order holds */
     attn_decode_holes *holes;
 } attn_decode_task;

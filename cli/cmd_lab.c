@@ -378,7 +378,7 @@ const cli_command cli_lab = {
     "  bridge      what \"it\" reads in one sentence (*)\n"
     "  evidence    does \"it\" read what it can refer to: minimal pairs, held-out nouns, cuts (*)\n"
     "  occurrences one token in many contexts, layer by layer (*, and the small model)\n"
-    "  induction   heads that copy repeated tokens, and the loss without them (*, and both shipped models)\n"
+    "  induction   heads that copy repeated tokens, and the loss without them (*, and shipped ones)\n"
     "  (*) on SmolLM2-135M; left out where that is not here\n"
     "\n"
     "  --quick      smaller sizes, fewer repetitions: seconds instead of minutes\n"

@@ -183,6 +183,8 @@ class Small(unittest.TestCase):
             def on_text(text):
                 seen.append(text)
                 os.kill(os.getpid(), signal.SIGINT)
+            # what started the tests may ignore Ctrl-C, as shells do for what they run in the background
+            self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
             before = signal.getsignal(signal.SIGINT)
             with self.assertRaises(KeyboardInterrupt):
                 model.generate([1], 8, ignore_eos=True, on_text=on_text)

@@ -219,6 +219,8 @@ ROWS = [
      "attn lab heads", "{lab heads: heads of their own}", LAB + "heads"),
     ("B 6.1", "Eight heads: several patterns at once", "attn lab heads",
      "reading eight places: {lab heads: eight places}; reading one, no better: {lab heads: one place}", LAB + "heads"),
+    ("B 6.1", "The original had eight heads, of queries, keys and values of length 64", "attn lab heads",
+     "a layer of 8 x 64, joined by hand from single heads: {lab heads: heads of their own}", LAB + "heads"),
     ("B 6.2", "No head has a fixed job that could be named", "attn inspect --head-tests",
      "a table of scores", SEEN + "induction_heads_are_there_and_matter"),
     ("B 7.1", "Model, architecture, blocks, and two parts in a block", "attn info", "the command lists them",

@@ -791,7 +791,7 @@ const cli_command cli_train = {
     "  --lr R --min-lr R --warmup N        peak and last learning rate, steps of warm-up (cosine between)\n"
     "  --inverse-sqrt      the schedule of 2017 instead of the cosine\n"
     "  --decay R --beta1 R --beta2 R --clip R --dropout R   AdamW 0.1, 0.9, 0.99; clip 1; dropout 0\n"
-    "  --repeat S          share S of the sequences are random ids, said again and again: teaches to copy (0)\n"
+    "  --repeat S          share S of the sequences are random ids, said again and again (0): heads copy\n"
     "  --dtype f32|bf16    bf16: weights and states rounded to bf16, sums and master weights f32\n"
     "  --recompute         keep less, compute again in the backward pass\n"
     "  --seed N --threads N                the same seed gives the same bits on any number of threads\n"

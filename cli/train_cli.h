@@ -60,6 +60,11 @@ typedef struct train_run {
 /* One run, fresh or resumed; *finished: it made all its steps. An exit code. */
 int train_one(const train_settings *s, bool *finished);
 
+/* ---- train_options.c ---- */
+
+/* The command line, defaults filled in; false: a message was written. */
+bool train_read_settings(train_settings *s, int argc, char **argv);
+
 /* ---- train_task.c ---- */
 
 /* --task numbers: defaults of its runs, then both of them, in folders of their own. An exit code. */

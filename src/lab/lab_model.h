@@ -14,9 +14,8 @@ typedef struct lab_model {
 
 enum { LAB_REAL, LAB_SMALL, LAB_COPYING };
 
-/** Opens the real model (--model; SmolLM2-135M-Instruct in the cache folder) the small one (--small; models/austen) or the
- * one that was taught to copy (models/copying).
- * false: it is not here (l->failed unset) or could not be loaded (set). `session` batch 1, two threads at most. */
+/** Opens the real model (--model; SmolLM2-135M-Instruct in the cache folder), the small one (--small; models/austen) or the one
+ * that was taught to copy (models/copying). false: it is not here (l->failed unset) or could not be loaded (set). `session` batch 1, two threads at most. */
 bool lab_model_open(lab *l, int which, lab_model *m);
 void lab_model_close(lab_model *m);
 

@@ -6,7 +6,7 @@
  * block of rows of a stack against one split: ATTN_DECODE_SPLIT keys anchored at key 0, cut into chunks. For each chunk:
  *     scores [keys][rows], rows in tiles of at most 4: dot products over vectors of dimensions, summed across lanes
  *     rules, running maximum, weights in place, sum in V_N interleaved parts
- *     out [rows][value_dim] += weights * values, one accumulator per output, a few keys of each place of the chunk in turns
+ *     out [rows][value_dim] += weights * values, one accumulator per output, a key of each place of the chunk in turns
  * Splits are merged in ascending order. A row's bits depend on its own keys only: not on the tile, stack, thread or
  * storage (Dao et al. 2023, Flash-Decoding; Juravsky et al. 2024, Hydragen). */
 #ifndef ATTN_KERNELS_SDPA_DECODE_PLAN_H

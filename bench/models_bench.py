@@ -1,10 +1,12 @@
 """models_bench.py: `./dev bench models`. Embeddings, generation and tokenizers, with 1 and all threads, beside their bars, the
-read rate of the same run and Hugging Face's libraries where PEERS_VENV has them (bench/peer_models.py).
+read rate of the same run and, where PEERS_VENV has them, Hugging Face's libraries and ONNX Runtime (bench/peer_models.py); LLAMA_BENCH
+names llama.cpp's program llama-bench, which then runs the same files.
 
 Models that are not there are named and left out: all-MiniLM-L6-v2 and SmolLM2 come with `./dev model NAME`. GPT-2 124M has random
 weights (bench/make_gguf.py). BENCH_TEXTS names another file of passages, one a line, than the one beside the repository.
 """
 import glob
+import json
 import os
 import re
 import subprocess
@@ -77,8 +79,24 @@ class Rows:
         done = subprocess.run([self.python, os.path.join(HERE, "peer_models.py")] + [str(a) for a in arguments],
                               capture_output=True, text=True, check=False)
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        import json
         return json.loads(lines[-1]) if done.returncode == 0 and lines else None
+
+    def llama(self, path, threads):
+        """llama.cpp on the same file: {"prefill_per_s": ..., "decode_per_s": ...}, or None."""
+        program = os.environ.get("LLAMA_BENCH")
+        if self.options.no_peers or not program:
+            return None
+        done = subprocess.run([program, "-m", path, "-p", "512", "-n", "128", "-t", str(threads), "-r", "2", "-o", "jsonl"],
+                              capture_output=True, text=True, check=False)
+        found = {}
+        for line in done.stdout.splitlines():
+            if line.startswith("{"):
+                row = json.loads(line)
+                found["prefill_per_s" if row["n_prompt"] else "decode_per_s"] = max(row["samples_ts"])
+        if len(found) < 2:
+            print("llama-bench: %s" % (done.stderr.strip().splitlines() or ["nothing printed"])[-1], file=sys.stderr)
+            return None
+        return found
 
     def add(self, name, threads, value, unit, who="attn", **more):
         if who == "attn" and self.options.cpu_time and threads == 1:
@@ -106,8 +124,8 @@ def embeddings(rows):
             rows.add(name, threads, r["per_s"], "sentences/s", memory_mb=r["memory_mb"], **exact)
             if threads == 1 and weights == "f32":
                 rows.add("MiniLM memory", 1, r["memory_mb"], "MB")
-            other = rows.peer("embed", MINILM, texts, weights, threads) if weights != "int8" else None
-            if other:
+            peers = {"f32": ("embed", "embed_onnx"), "bf16": ("embed",), "int8": ("embed_onnx",)}[weights]
+            for other in filter(None, (rows.peer(peer, MINILM, texts, weights, threads) for peer in peers)):
                 rows.add(name, threads, other["per_s"], "sentences/s", who=other["who"], memory_mb=other["memory_mb"])
     if rows.wanted("MiniLM cold start"):
         cold_start(rows)
@@ -144,6 +162,10 @@ def decoder(rows, name, path, weights, peer):
         if other:
             rows.add(label[0] + " prefill" + kind, threads, other["prefill_per_s"], "tokens/s", who=other["who"], memory_mb=other["memory_mb"])
             rows.add(label[0] + " decode" + kind, threads, other["decode_per_s"], "tokens/s", who=other["who"])
+        other = rows.llama(path, threads)
+        if other:
+            rows.add(label[0] + " prefill" + kind, threads, other["prefill_per_s"], "tokens/s", who="llama.cpp")
+            rows.add(label[0] + " decode" + kind, threads, other["decode_per_s"], "tokens/s", who="llama.cpp")
 
 
 def tokenizers(rows):

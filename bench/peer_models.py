@@ -1,6 +1,7 @@
-"""peer_models.py: what PyTorch and Hugging Face's libraries take for the rows of `./dev bench models` and `train`.
+"""peer_models.py: what PyTorch, Hugging Face's libraries and ONNX Runtime take for the rows of `./dev bench models` and `train`.
 
     python3 bench/peer_models.py embed FOLDER TEXTS f32|bf16 THREADS
+    python3 bench/peer_models.py embed_onnx FOLDER TEXTS f32|int8 THREADS  ONNX Runtime: exported by PyTorch, int8: dynamic, by channel
     python3 bench/peer_models.py decode gpt2|smollm2 f32|bf16 THREADS          random weights of the published shape
     python3 bench/peer_models.py train nano|baby|124m f32|bf16 THREADS SECONDS one step as bench_train makes it
     python3 bench/peer_models.py tokens TOKENIZER.json TEXT
@@ -40,6 +41,66 @@ def embed(folder, texts, dtype, threads):
     model.encode(lines[:64], batch_size=32, convert_to_tensor=True)
     took = best(lambda: model.encode(lines, batch_size=32, convert_to_tensor=True), 2)
     return {"who": "sentence-transformers", "per_s": round(len(lines) / took, 1), "memory_mb": peak_mb()}
+
+
+def export_onnx(folder, path):
+    """The encoder's last hidden states as ONNX, f32."""
+    import torch
+    import transformers
+
+    class Encoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+        def forward(self, ids, mask, types):
+            return self.model(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
+
+    ids = torch.randint(1000, 20000, (2, 16))
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    free = {name: {0: "batch", 1: "length"} for name in names + ["hidden"]}
+    torch.onnx.export(Encoder(), (ids, torch.ones_like(ids), torch.zeros_like(ids)), path, input_names=names, output_names=["hidden"],
+                      dynamic_axes=free, opset_version=17, dynamo=False)
+
+
+def embed_onnx(folder, texts, dtype, threads):
+    """Batches of 32 by length, truncated to 256, mean pooling: what sentence-transformers does, over ONNX Runtime."""
+    import numpy as np
+    import onnxruntime
+    import onnxruntime.quantization as quantization
+    import tempfile
+    import tokenizers
+    with tempfile.TemporaryDirectory() as scratch:
+        path = os.path.join(scratch, "model.onnx")
+        export_onnx(folder, path)
+        if dtype == "int8":
+            exact, path = path, os.path.join(scratch, "int8.onnx")
+            quantization.quantize_dynamic(exact, path, weight_type=quantization.QuantType.QInt8, per_channel=True)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = int(threads), 1
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    coder = tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    coder.enable_truncation(256)
+    coder.enable_padding()
+    with open(texts, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+
+    def run(lines):
+        found = [None] * len(lines)
+        order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
+        for start in range(0, len(order), 32):
+            batch = coder.encode_batch([lines[i] for i in order[start:start + 32]])
+            ids, mask = (np.array([getattr(one, part) for one in batch], dtype=np.int64) for part in ("ids", "attention_mask"))
+            hidden = session.run(None, {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})[0]
+            weights = mask[:, :, None].astype(np.float32)
+            mean = (hidden * weights).sum(1) / weights.sum(1)
+            for i, row in zip(order[start:start + 32], mean / np.linalg.norm(mean, axis=1, keepdims=True)):
+                found[i] = row
+        return np.array(found)
+
+    run(lines[:64])
+    took = best(lambda: run(lines), 2)
+    return {"who": "onnxruntime", "per_s": round(len(lines) / took, 1), "memory_mb": peak_mb()}
 
 
 def decode(shape, dtype, threads):
@@ -137,4 +198,4 @@ def tokens(tokenizer, path):
 
 
 if __name__ == "__main__":
-    print(json.dumps({"embed": embed, "decode": decode, "train": train, "tokens": tokens}[sys.argv[1]](*sys.argv[2:])))
+    print(json.dumps({"embed": embed, "embed_onnx": embed_onnx, "decode": decode, "train": train, "tokens": tokens}[sys.argv[1]](*sys.argv[2:])))

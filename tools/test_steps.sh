@@ -159,7 +159,7 @@ step_isa() { # kernel and property tests at each lower level (test_simd_* have t
 }
 
 # Sanitized and emulated programs run some ten times slower: random problems and exhaustive loops are sampled.
-sampled() { ATTN_FWD_PROBLEMS=200 ATTN_SIMD_STRIDE=997 "$@"; }
+sampled() { ATTN_FWD_PROBLEMS=${problems:-200} ATTN_SIMD_STRIDE=997 "$@"; }
 
 step_old_x86() { # a CPU without AVX: a stray instruction stops the program
     [ "$(uname -m)" = x86_64 ] && command -v qemu-x86_64 >/dev/null || { lacking "qemu-x86_64 is not installed"; return; }
@@ -183,8 +183,8 @@ step_old_x86() { # a CPU without AVX: a stray instruction stops the program
 step_aarch64() {
     command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null ||
         { lacking "gcc-aarch64-linux-gnu or qemu-user is not installed"; return; }
-    say "not run under qemu: test_gradients (finite differences take minutes there); random problems: 200; floats: every 997th"
-    ATTN_UNDER_QEMU=1 sampled build_and_test aarch64 -E '^test_gradients$'
+    say "not run under qemu: test_gradients (finite differences take minutes there); random problems: 100; floats: every 997th"
+    problems=100 ATTN_UNDER_QEMU=1 sampled build_and_test aarch64 -E '^test_gradients$'
 }
 
 # ---- Other compilers and sanitizers ---------------------------------------------------------------

@@ -9,6 +9,7 @@
 #define NN_NV        16
 #define NN_ROW_NV    16
 #define NN_SCALED_NV 16
+#define NN_FEW_NV    16
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_scalar.h"
 #include "kernels/nn/nn_matmul.inc"

@@ -8,7 +8,7 @@
 
 --json prints the results as lines of JSON instead of a table. --out FILE appends them to a file. --no-peers leaves others out;
 --peers a,b measures these only. --cpu-time: our one-thread rows by processor time, for a machine with other work.
-PEERS_VENV names a virtual environment with other libraries (bench/peers.py).
+PEERS_VENV names a virtual environment with other libraries (bench/peers.py, peer_models.py), LLAMA_BENCH llama.cpp's llama-bench.
 """
 import argparse
 import datetime

@@ -171,9 +171,32 @@ static int64_t masked(const inspect_state *s, int64_t otherwise)
     return otherwise;
 }
 
-/* --head without --layer names no head. */
+/* Each result has its own place: standard output holds one. Head tests take no text and draw nothing. */
+static int check_outputs(const inspect_options *o, bool text)
+{
+    const char *const paths[] = {o->page, o->svg, o->png, o->json ? o->json_path ? o->json_path : "-" : NULL};
+    int to_output = 0;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        to_output += paths[i] && strcmp(paths[i], "-") == 0;
+    if (to_output > 1)
+        cli_error("inspect", "standard output was asked to hold %d of page, SVG, PNG and JSON; give files for the others",
+                  to_output);
+    else if (o->head_tests && text)
+        cli_error("inspect", "--head-tests makes its own random tokens; it takes no text");
+    else if (o->head_tests && (o->page || o->svg || o->png || o->json_path))
+        cli_error("inspect", "--head-tests writes a table or --json to standard output; it makes no page and no picture");
+    else
+        return CLI_OK;
+    return CLI_USAGE;
+}
+
+/* --head without --layer names no head; --target is for a decoder that reads an encoder. */
 static int check_options(const inspect_options *o, const attn_model_info *info)
 {
+    if (o->target && info->kind != ATTN_MODEL_ENCODER_DECODER) {
+        cli_error("inspect", "--target is what the decoder of an encoder-decoder reads; %s is none", info->name);
+        return CLI_USAGE;
+    }
     if (o->look.head >= 0 && o->look.layer < 0) {
         cli_error("inspect", "--head is %lld, but no --layer says of which layer", (long long)o->look.head);
         return CLI_USAGE;
@@ -315,6 +338,9 @@ static int inspect(int argc, char **argv)
         cli_hint("for example: attn inspect \"The bridge was closed because it\" -o page.html");
         return CLI_USAGE;
     }
+    code = check_outputs(&s.o, optind < argc);
+    if (code != CLI_OK)
+        return code;
     s.text = s.o.head_tests ? NULL : cli_words("inspect", argc, argv, optind, &s.text_bytes);
     if (!s.o.head_tests && !s.text)
         return CLI_FAILED;

@@ -6,13 +6,44 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_READINGS = 8, MOST_HEADS = 12, MATRIX_TOKENS = 16, NAME_COLUMNS = 8 };
+enum { MOST_READINGS = 8, MOST_HEADS = 12, MATRIX_TOKENS = 16, NAME_COLUMNS = 8, MOST_PARTS = 12 };
 
 static void visible(const inspect_state *s, int32_t id, int columns, char *out, size_t capacity)
 {
     cli_token_visible(&s->m, id, columns, out, capacity);
     if (strcmp(out, " ") == 0)
         snprintf(out, capacity, "\xE2\x90\xA3");
+}
+
+/* Bytes of UTF-8 that these tokens are together, at most 64; 0: more, or a character is cut at an end. */
+static size_t whole(const inspect_state *s, const int32_t *ids, int64_t n, char out[65])
+{
+    size_t bytes = 0;
+    if (attn_model_detokenize(s->m.model, ids, n, 0, out, 64, &bytes) != ATTN_OK || bytes > 64)
+        return 0;
+    out[bytes] = '\0';
+    return strstr(out, "\xEF\xBF\xBD") ? 0 : bytes;
+}
+
+/* Token i of n; a part of a character as that and which part it is, as the page has it: "\u6771[1/2]". */
+static void visible_at(const inspect_state *s, const int32_t *ids, int64_t n, int64_t i, int columns, char *out, size_t capacity)
+{
+    char text[65], tail[32];
+    for (int64_t first = i < MOST_PARTS ? 0 : i - MOST_PARTS; first <= i;) {
+        int64_t parts = 1;
+        while (parts < MOST_PARTS && first + parts < n && !whole(s, ids + first, parts, text))
+            parts++;
+        const size_t bytes = whole(s, ids + first, parts, text);
+        if (bytes && parts > 1 && i < first + parts) {
+            const int width = snprintf(tail, sizeof tail, "[%d/%d]", (int)(i - first) + 1, (int)parts);
+            attn_text_visible(text, bytes, columns > width ? columns - width : 0, out, capacity, NULL);
+            const size_t used = strlen(out);
+            snprintf(out + used, capacity - used, "%s", tail);
+            return;
+        }
+        first += bytes ? parts : 1;
+    }
+    visible(s, ids[i], columns, out, capacity);
 }
 
 static void number(int width, double x)
@@ -51,7 +82,7 @@ static bool show_matrix(const cli_term *term, const inspect_state *s, int64_t he
     if (m->n_queries > MATRIX_TOKENS || m->n_rows != m->n_queries || m->most_kept < m->n_keys)
         return false;
     for (int64_t j = 0; j < m->n_keys; j++) {
-        visible(s, tokens[j], NAME_COLUMNS, name, sizeof name);
+        visible_at(s, tokens, m->n_keys, j, NAME_COLUMNS, name, sizeof name);
         const int columns = (int)attn_text_columns(name, strlen(name)) + 1;
         width += widths[j] = columns > 6 ? columns : 6;
     }
@@ -61,13 +92,13 @@ static bool show_matrix(const cli_term *term, const inspect_state *s, int64_t he
               (long long)(head % m->n_heads));
     printf("%14s", "");
     for (int64_t j = 0; j < m->n_keys; j++) {
-        visible(s, tokens[j], NAME_COLUMNS, name, sizeof name);
+        visible_at(s, tokens, m->n_keys, j, NAME_COLUMNS, name, sizeof name);
         cli_pad(name, -widths[j]);
     }
     putchar('\n');
     for (int64_t i = 0; i < m->n_queries; i++) {
         const int64_t row = head * m->n_rows + i;
-        visible(s, tokens[i], NAME_COLUMNS, name, sizeof name);
+        visible_at(s, tokens, m->n_queries, i, NAME_COLUMNS, name, sizeof name);
         printf("  %s%3lld ", i == s->in->at ? cli_accent(term) : "", (long long)i + 1);
         cli_pad(name, NAME_COLUMNS);
         fputs(cli_reset(term), stdout);
@@ -111,14 +142,14 @@ static void show_map_readings(const cli_term *term, const inspect_state *s, cons
     char name[96];
     if (!m->at_rows || (one && !cross && show_matrix(term, s, from)))
         return;
-    visible(s, main_tokens(in)[in->at], 24, name, sizeof name);
+    visible_at(s, main_tokens(in), main_map(in)->n_queries, in->at, 24, name, sizeof name);
     cli_title(term, "What%s%s (position %lld) reads most%s", name[0] == ' ' ? "" : " ", name, (long long)in->at + 1,
               cross ? " of the encoder's text" : one ? "" : ", the first token and itself set apart");
     puts("     head reads    position weight moved direct");
     int64_t i = -1;
     for (int k = 0; k < MOST_READINGS && (i = next_largest(m, from, to, in->at, !one && !cross, i)) >= 0; k++) {
         const float w = m->at_rows[i];
-        visible(s, read[i % m->n_keys], NAME_COLUMNS, name, sizeof name);
+        visible_at(s, read, m->n_keys, i % m->n_keys, NAME_COLUMNS, name, sizeof name);
         print_head(i / m->n_keys / m->n_heads, i / m->n_keys % m->n_heads);
         cli_pad(name, NAME_COLUMNS);
         printf(" %8lld %6.3f ", (long long)(i % m->n_keys) + 1, (double)w);
@@ -164,8 +195,8 @@ static void show_edge(const inspect_state *s, const attn_inspect_edge *e, bool s
     const attn_inspection *in = s->in;
     const int32_t *readers = several && e->map > 0 ? in->target : in->tokens, *read = e->map == 1 ? in->target : in->tokens;
     char reader[96], key[96];
-    visible(s, readers[e->query], 8, reader, sizeof reader);
-    visible(s, read[e->key], 8, key, sizeof key);
+    visible_at(s, readers, in->maps[e->map].n_queries, e->query, 8, reader, sizeof reader);
+    visible_at(s, read, in->maps[e->map].n_keys, e->key, 8, key, sizeof key);
     if (several)
         printf("  %-9s", names[e->map]);
     print_head(e->layer, e->head);
@@ -203,6 +234,13 @@ static void show_edges(const cli_term *term, const inspect_state *s)
         show_edge(s, &in->edges[i], several);
     cli_paragraph(term, 2, "estimate: first order, of every reading. knockout, removal, mean value and pair's value: exact, "
                            "the model run again.");
+    if (in->pair && in->pair_outcome == in->pair_outcome) {
+        char text[96];
+        snprintf(text, sizeof text, in->outcome_kind == ATTN_OUTCOME_EMBEDDING ? "The paired prompt's embedding is %.2f away."
+                                                                            : "In the paired prompt the outcome is %+.2f.",
+                 (double)in->pair_outcome);
+        cli_paragraph(term, 2, text);
+    }
 }
 
 /* ---- Whole heads ------------------------------------------------------------------------------ */

@@ -89,7 +89,7 @@ void lab_stall(lab *l)
     l->result->y_label = "share found; loss, nats";
     lab_expect(l, row[2] > 0.9, "with the division the lookup is learnt at the largest d_k");
     lab_expect(l, row[4] < row[3], "without it the loss stays higher at the largest d_k");
-    lab_expect(l, row[3] - first[3] > 0.1, "without it the loss grows with d_k");
+    lab_expect(l, row[3] - first[3] > 0.1, "without it the loss is higher at the largest d_k than at the smallest");
     lab_expect(l, row[1] < 0.5, "without it learning stalls: less than half are found at the largest d_k");
     lab_say(l, "Eight pairs of a key (of %d) and a value (of %d), then one of the keys: its value is to be named (chance %.3f). One "
             "head, width %d, %lld steps of %d sequences (Adam%s), the same seed. At d_k = %.0f, unscaled, %.2f are found with loss "

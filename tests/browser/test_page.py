@@ -141,6 +141,19 @@ def test_hover_click_keys_links(browser):
                                timeout=5000)
 
 
+def test_paired_prompt(browser):
+    """The page names the other prompt and its outcome; a weight that was cut says under the pointer what that did."""
+    with Tab(browser, page_of(BRIDGE, "--pair", "The road was closed because it", "--exact", "4", "--sample", "6")) as page:
+        said = page.inner_text("#pair")
+        assert "road" in said and "there the outcome is" in said and page.inner_text("#pair b").endswith("road"), said
+        page.locator("#edges tbody tr").first.click()
+        text = page.evaluate("(e => readingText(e.layer, e.head, e.query, e.key))(data.measures.edges[0])")
+        cells = page.locator("#edges tbody tr").first.locator("td").all_inner_texts()
+        assert "; cut: knockout %s, removal %s" % (cells[7], cells[8]) in text, (text, cells)
+        assert "cut" not in page.evaluate("readingText(0, 0, 1, 0)") or page.evaluate(
+            "data.measures.edges.some(e => e.layer === 0 && e.head === 0 && e.query === 1 && e.key === 0)")
+
+
 def downloaded(page, button):
     with page.expect_download() as got:
         page.click(button)

@@ -60,6 +60,8 @@ def test_characters_cut_into_tokens(attn):
     parts = [re.fullmatch(r"(.*)\[(\d+)/(\d+)\]", token, re.S) for token in tokens]
     assert any(parts) and not any("\ufffd" in token for token in tokens), tokens
     assert "".join(p[1] if p else token for p, token in zip(parts, tokens) if not p or p[2] == "1") == text
+    shown = attn("inspect", "--no-measures", "--layer", "3", "--head", "2", text)[0]  # the terminal's are the same
+    assert "\U0001f469[1/3]" in shown and "\u6771[1/2]" in shown and "\\x" not in shown, shown
 
 
 def test_answers_and_pair(attn):
@@ -237,6 +239,10 @@ def test_refusals(attn):
     assert "--window is 99; " in attn("inspect", "--window", "99", BRIDGE, code=2)[1]
     assert "--at is 'castle'" in attn("inspect", "--at", "castle", BRIDGE, code=2)[1]
     assert "empty" in attn("inspect", "", code=2)[1]
+    assert "--target is what" in attn("inspect", "--target", "foo", BRIDGE, code=2)[1]
+    assert "hold 2 of page" in attn("inspect", "--json", "-o", "-", BRIDGE, code=2)[1]
+    assert "takes no text" in attn("inspect", "--head-tests", BRIDGE, code=2)[1]
+    assert "makes no page" in attn("inspect", "--head-tests", "-o", "x.html", code=2)[1]
     assert "cannot write" in attn("inspect", "--no-measures", "-o", "/nowhere/x.html", BRIDGE, code=1)[1]
 
 

@@ -195,7 +195,14 @@ function cellAt(event) { // null: outside
   return inside ? { query, key } : null;
 }
 
-// What a reading is, in words: its weight, the size it moves, and its direct effect where that is defined.
+// What cutting a reading did, where it was cut.
+function cutText(layer, head, query, key) {
+  const e = data.measures && data.measures.edges.find((x) => x.map === state.map && x.layer === layer && x.head === head && x.query === query && x.key === key);
+  if (!e || e.why & 8) return "";
+  return `; cut: knockout ${signed(e.knockout[0])}, removal ${signed(e.removal[0])}, mean value ${signed(e.mean[0])}`;
+}
+
+// What a reading is, in words: its weight, the size it moves, its direct effect where that is defined, and its cuts.
 function readingText(layer, head, query, key) {
   const map = currentMap(), weight = weightOf(map, layer, head, query, key), value = map.value(layer, head, key);
   if (map.causal && key > query) return "later: not visible";
@@ -203,7 +210,7 @@ function readingText(layer, head, query, key) {
   if (weight === 0) return map.least_kept ? `below ${number(map.least_kept)}, or not among the largest` : "weight 0";
   const direct = value && value[1] !== null && query === map.n_queries - 1 ? `, direct effect ${signed(weight * value[1])}` : "";
   return `weight ${map.exact || query === data.at ? "" : "≈ "}${number(weight)}` +
-    (value ? `, moves ${number(weight * value[0], 2)}` + direct : "");
+    (value ? `, moves ${number(weight * value[0], 2)}` + direct : "") + cutText(layer, head, query, key);
 }
 
 function hoverMatrix(event) {

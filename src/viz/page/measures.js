@@ -114,6 +114,14 @@ function headTable() {
       "path patch: the same, all other heads held at what they were." : "") })];
 }
 
+// The paired prompt, what differs in bold, and its own outcome.
+function pairText() {
+  const tokens = data.pair.map((token, i) => token === data.tokens[i] ? tokenElement(token) : element("b", {}, tokenElement(token)));
+  const shown = tokens.slice(0, 200), m = data.measures;
+  return ["Paired prompt: ", ...shown, tokens.length > shown.length ? " …" : "",
+    m.pair_outcome === null ? "" : m.outcome_kind === 2 ? `; its embedding is ${number(m.pair_outcome)} away.` : `; there the outcome is ${signed(m.pair_outcome)}.`];
+}
+
 // What the effects are changes of, and how readings were screened, in words.
 function outcomeText() {
   const m = data.measures;
@@ -140,7 +148,9 @@ function drawMeasures() {
   $("measuresnote").hidden = $("measurescsv").hidden = !m;
   if (!m) return;
   const estimated = m.estimated, sampled = m.sampled, exact = m.edges.filter((e) => !(e.why & 8)).length, early = m.edges.length - exact;
-  box.append(element("p", {}, ...outcomeText()),
+  box.append(element("p", {}, ...outcomeText()));
+  if (data.pair) box.append(element("p", { id: "pair" }, ...pairText()));
+  box.append(
     element("p", { textContent: `${screenedText(m)} ${exact} of those below were run again in the model: exact.${early ? ` ${early} are too early in a long text for that: estimates alone.` : ""}` }),
     element("p", { textContent: `Rank correlation (Spearman) of weight and |effect|: over ${grouped(estimated.n)} screened readings, estimated ${number(estimated.all, 2)}, ` +
       `without the first token ${number(estimated.without_first, 2)} (n ${grouped(estimated.n_without_first)}); over ${sampled.n} readings drawn at random, ` +

@@ -373,7 +373,7 @@ void inspect_show_tests(const attn_head_tests_result *r)
     }
     free(order);
     printf("\n  loss per token: first r %.2f, second r %.2f; with the %lld best induction heads replaced by their means "
-           "%.2f (%+.2f);\n  with as many random heads of the same layers %.2f (%+.2f)\n", r->loss_first, r->loss_second,
+           "%.2f (%+.2f);\n  with as many random others, of the same layers where they have some, %.2f (%+.2f)\n", r->loss_first, r->loss_second,
            (long long)r->n_cut, r->loss_cut, r->loss_cut - r->loss_second, r->loss_control,
            r->loss_control - r->loss_second);
 }

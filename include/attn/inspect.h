@@ -216,7 +216,7 @@ typedef struct attn_head_tests_args {
     size_t struct_size;
     int64_t n_random;      /* length of r; 0: 50, or half the context where that is less */
     int64_t n_sequences;   /* 0: 4 */
-    int64_t n_cut;         /* best induction heads cut at once; 0: 5 */
+    int64_t n_cut;         /* best induction heads cut at once; 0: 5, of fewer than 20 heads a quarter */
     uint64_t seed;
     attn_progress progress;
     void *progress_user;

@@ -214,6 +214,9 @@ def test_run_writes_a_page(attn):
 
 def test_induction_heads_are_there_and_matter(attn):
     models.need(models.DECODER)
+    shipped = json.loads(attn("inspect", "--head-tests", "--json", "--model", os.path.join(ROOT, "models", "copying"))[0])
+    assert len(shipped["cut"]) == 2 and max(h["induction"] for h in shipped["heads"]) > 0.4  # a quarter of its eight heads
+    assert shipped["loss_cut"] - shipped["loss_second"] > max(1, 2 * (shipped["loss_control"] - shipped["loss_second"]))
     found = json.loads(attn("inspect", "--head-tests", "--json", "--seed", "3")[0])
     best = max(h["induction"] for h in found["heads"])
     print("  best induction score %.2f; loss of the copy %.2f, cut %.2f, control %.2f" % (

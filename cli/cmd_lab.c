@@ -201,15 +201,17 @@ static json_t *json_of(const outcome *o)
                      "finding", r->finding, "seconds", r->seconds);
 }
 
-static json_t *json_all(const outcome *outcomes, int n, bool all, bool quick)
+static json_t *json_all(const outcome *outcomes, int n, bool all, const lab_options *o)
 {
-    char command[200];
-    snprintf(command, sizeof command, "attn lab %s%s", all ? "all" : outcomes[0].experiment->name, quick ? " --quick" : "");
+    char command[9000];
+    snprintf(command, sizeof command, "attn lab %s%s%s%s%s%s", all ? "all" : outcomes[0].experiment->name,
+             o->quick ? " --quick" : "", o->model ? " --model " : "", o->model ? o->model : "",
+             o->small_model ? " --small " : "", o->small_model ? o->small_model : "");
     json_t *list = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(list, json_of(&outcomes[i]));
     return json_pack("{s:s, s:s, s:s, s:I, s:b, s:o}", "command", command, "version", attn_version(), "isa", attn_ctx_isa(NULL),
-                     "seed", (json_int_t)LAB_SEED, "quick", (int)quick, "experiments", list);
+                     "seed", (json_int_t)LAB_SEED, "quick", (int)o->quick, "experiments", list);
 }
 
 /* Before the experiments, which may take minutes. */
@@ -223,7 +225,7 @@ static bool make_folder(const char *folder)
     return true;
 }
 
-static bool write_files(const char *folder, const outcome *outcomes, int n, bool all, bool quick)
+static bool write_files(const char *folder, const outcome *outcomes, int n, bool all, const lab_options *options)
 {
     char path[4096];
     for (int i = 0; i < n; i++) {
@@ -236,10 +238,10 @@ static bool write_files(const char *folder, const outcome *outcomes, int n, bool
         if (!finish(to, path))
             return false;
     }
-    if (all && !write_html(folder, outcomes, n, quick))
+    if (all && !write_html(folder, outcomes, n, options->quick))
         return false;
     FILE *to = create(folder, "results", ".json", path, sizeof path);
-    json_t *json = to ? json_all(outcomes, n, all, quick) : NULL;
+    json_t *json = to ? json_all(outcomes, n, all, options) : NULL;
     if (!to)
         return false;
     if (!json || json_dumpf(json, to, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0) {
@@ -304,8 +306,8 @@ static int run_list(const lab_experiment *from, int n, bool all, const lab_optio
         }
     }
     if (good && as_json)
-        good = cli_print_json(json_all(outcomes, n, all, options->quick), 12) == CLI_OK;
-    good = good && (!folder || write_files(folder, outcomes, n, all, options->quick));
+        good = cli_print_json(json_all(outcomes, n, all, options), 12) == CLI_OK;
+    good = good && (!folder || write_files(folder, outcomes, n, all, options));
     if (good && folder && !as_json)
         printf("\n  written to %s: %sresults.json and the figures\n", folder, all ? "index.html, " : "");
     for (int i = 0; outcomes && i < n; i++)

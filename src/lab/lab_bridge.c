@@ -33,12 +33,12 @@ static void report(lab *l, const attn_inspect_map *m)
     lab_expect(l, fabs(sum - 1) < 1e-5, "its weights sum to one");
     lab_expect(l, most == chosen, "no other head reads \"bridge\" more");
     lab_expect(l, l->result->cells[BRIDGE][2] > 0.5, "heads in general do");
-    lab_say(l, "In \"The bridge was closed because it\" layer %d, head %d of SmolLM2-135M gives \"bridge\" the weight %.3f. Of %lld "
+    lab_say(l, "In \"The bridge was closed because it\" layer %d, head %d of %s gives \"bridge\" the weight %.3f. Of %lld "
             "heads %lld give it more than a half; on average a head gives it %.3f and the first token %.3f. The head that reads it most is "
             "layer %lld, head %lld, with %.3f. This is one sentence, chosen because it shows what was looked for: an illustration of what "
             "a weight is, no evidence that this head finds what pronouns refer to. For that there would have to be many sentences, "
             "heads chosen on some and tested on others; and what the reading does to the prediction is another question, which "
-            "attn inspect answers by cutting it.", LAYER, HEAD, weight, (long long)heads, (long long)above,
+            "attn inspect answers by cutting it.", LAYER, HEAD, lab_model_name(l), weight, (long long)heads, (long long)above,
             l->result->cells[BRIDGE][2], l->result->cells[0][2], (long long)(most / m->n_heads), (long long)(most % m->n_heads),
             (double)m->at_rows[most * m->n_keys + BRIDGE]);
 }

@@ -62,9 +62,11 @@ static void describe(lab *l, const char *name, const cost *c, const int64_t *cut
 
 void lab_induction(lab *l)
 {
-    static const char *const names[] = {"heads cut", "SmolLM2, best", "SmolLM2, random", "copying, best",
-                                        "copying, random", "small, best", "small, random"};
-    static const char *const called[MODELS] = {"SmolLM2-135M", "The copying model", "The small model"};
+    const bool given = l->options->model != NULL;
+    const char *const names[] = {"heads cut", given ? "--model, best" : "SmolLM2, best",
+                                 given ? "--model, random" : "SmolLM2, random", "copying, best", "copying, random",
+                                 "small, best", "small, random"};
+    const char *const called[MODELS] = {lab_model_name(l), "The copying model", "The small model"};
     static const int which[MODELS] = {LAB_REAL, LAB_COPYING, LAB_SMALL};
     static const int64_t quick[] = {2}, full[COUNTS] = {1, 2, 4, 8, 12};
     const int64_t *cuts = l->quick ? quick : full;

@@ -76,6 +76,12 @@ void lab_model_close(lab_model *m)
     m->session = NULL, m->model = NULL;
 }
 
+const char *lab_model_name(const lab *l)
+{
+    const char *given = given_path(l, LAB_REAL), *slash = given ? strrchr(given, '/') : NULL;
+    return !given ? "SmolLM2-135M" : slash && slash[1] ? slash + 1 : given;
+}
+
 void lab_model_skip(lab *l, int which)
 {
     if (!l->failed && which == LAB_REAL)

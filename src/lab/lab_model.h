@@ -19,6 +19,9 @@ enum { LAB_REAL, LAB_SMALL, LAB_COPYING };
 bool lab_model_open(lab *l, int which, lab_model *m);
 void lab_model_close(lab_model *m);
 
+/** What the real model is called in texts: SmolLM2-135M, or the last part of the path that was named by --model. */
+const char *lab_model_name(const lab *l);
+
 /** Names the missing model in the result as the reason for skipping the experiment. */
 void lab_model_skip(lab *l, int which);
 

@@ -98,8 +98,10 @@ static bool measure(lab *l, int which, spread *spreads, int64_t most, int64_t *l
 
 void lab_occurrences(lab *l)
 {
-    static const char *const names[] = {"layer", "SmolLM2, same sense", "SmolLM2, other sense", "small model, same sense",
-                                        "small model, other sense"};
+    const bool given = l->options->model != NULL;
+    const char *const names[] = {"layer", given ? "--model, same sense" : "SmolLM2, same sense",
+                                 given ? "--model, other sense" : "SmolLM2, other sense", "small model, same sense",
+                                 "small model, other sense"};
     spread spreads[2][LAB_ROWS] = {{{0, 0, 0}}};
     int64_t layers[2] = {0, 0};
     const bool real = measure(l, LAB_REAL, spreads[0], LAB_ROWS, &layers[0]);
@@ -131,18 +133,19 @@ void lab_occurrences(lab *l)
     lab_expect(l, (!real || spreads[0][1].same > 0) && (!small || spreads[1][1].same > 0),
                "behind the first layer they differ");
     if (real)
-        lab_expect(l, best > 1.1, "SmolLM2: in some layer occurrences of another sense lie over a tenth further apart than of the "
-                   "same");
+        lab_expect(l, best > 1.1, "%s: in some layer occurrences of another sense lie over a tenth further apart than of the same",
+                   lab_model_name(l));
     if (small)
         lab_expect(l, best_small > 1.1, "the small model: too");
     lab_say(l, "\"bank\", \"spring\" and \"letter\", each at the end of %d sentences in one sense and %d in another; distances of the "
             "hidden states there, divided by their mean length, means over the words. Layer 0 is the embedding. ", EACH, EACH);
     if (real)
-        lab_say(l, "SmolLM2-135M: in layer %lld, where senses part most, states of another sense are %.2f times as far apart as of "
-                "the same (%.2f and %.2f); behind the last layer %.2f times. ", (long long)at, best, spreads[0][at].other,
+        lab_say(l, "%s: in layer %lld, where senses part most, states of another sense are %.2f times as far apart as of "
+                "the same (%.2f and %.2f); behind the last layer %.2f times. ", lab_model_name(l), (long long)at, best, spreads[0][at].other,
                 spreads[0][at].same, spreads[0][layers[0] - 1].other / spreads[0][layers[0] - 1].same);
     if (small)
-        lab_say(l, "The small model shipped here, which has seen under a million tokens of novels: at most %.2f times. ", best_small);
+        lab_say(l, "The small model%s: at most %.2f times. ",
+                l->options->small_model ? "" : " shipped here, which has seen under a million tokens of novels", best_small);
     lab_say(l, "The lessons' two halves are both there: one row of a table for every occurrence, and representations that differ by "
             "context. Sense is a part of that: occurrences in one sense differ, too. Three words and 24 sentences show how layers "
             "part occurrences; they do not measure how well.");

@@ -231,6 +231,14 @@ def test_bridge(attn):
     assert holds(e, "weight 0.77") and not holds(e, "heads in general do")
 
 
+def test_another_model_is_called_by_its_name(attn):
+    named = ("--quick", "--json", "--model", "models/austen")
+    got = [json.loads(attn("lab", name, *named)[0]) for name in ("occurrences", "induction")]
+    assert got[0]["command"] == "attn lab occurrences --quick --model models/austen"
+    for e in (run["experiments"][0] for run in got):
+        assert "SmolLM2" not in json.dumps(e) and "austen" in e["finding"] and e["columns"][1].startswith("--model")
+
+
 def test_bridge_is_skipped_without_the_model(attn):
     with tempfile.TemporaryDirectory() as folder:
         nowhere = {"XDG_CACHE_HOME": folder}

@@ -136,11 +136,31 @@ def from_numpy(array: Numpy, name: str = "array") -> Array:
                  "numpy", array.dtype)
 
 
+INSIDE = (" is inside torch.jit.trace, make_fx or torch.func, which see operators of PyTorch only: use attn.install() and "
+          "torch.nn.functional.scaled_dot_product_attention")
+
+
+def watched(torch: Any) -> bool:
+    """Does something of PyTorch's look on that records or changes its operators?"""
+    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None \
+        or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _holds_no_numbers(tensor: Any, torch: Any) -> bool:
+    """Where something looks on: is this tensor a stand-in, or would what is computed from its numbers not be recorded?"""
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    return torch._C._get_tracing_state() is not None or (proxies is not None and proxies.get_proxy_mode() is not None) \
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor) or type(tensor).__name__ == "FakeTensor"
+
+
 def _from_torch(tensor: Any, name: str) -> Array:
+    torch = sys.modules["torch"]
     if tensor.device.type != "cpu":
         raise Unsupported("%s is on %s; only CPU tensors are served" % (name, tensor.device))
-    if tensor.layout != sys.modules["torch"].strided:
+    if tensor.layout != torch.strided:
         raise Unsupported("%s has layout %s; only strided tensors are served" % (name, tensor.layout))
+    if watched(torch) and _holds_no_numbers(tensor, torch):
+        raise Unsupported(name + INSIDE)
     if tensor.is_neg():  # the imaginary part of a conjugate: PyTorch keeps the sign apart from the numbers
         tensor = tensor.resolve_neg()
     code = _TORCH_CODES.get(str(tensor.dtype))
@@ -270,12 +290,12 @@ def empty(shape: Tuple[int, ...], like: Array, code: Optional[int] = None) -> Tu
     """A new array of like's library and, unless code says otherwise, its dtype. Returns (array for the user, Array).
 
     A torch tensor of like's shape gets like's layout too, as PyTorch's own operator does it: where heads were split by a
-    transpose, joining them again then costs no copy."""
+    transpose, joining them again then costs no copy. Where vectors do not lie together it is contiguous, as PyTorch's is."""
     code = like.code if code is None else code
     if like.kind == "torch":
         torch = sys.modules["torch"]
         dtype = getattr(torch, _TORCH_NAMES[code])
-        if like.owner.shape == shape:
+        if like.owner.shape == shape and like.strides[-1] == 1:
             made = torch.empty_like(like.owner, dtype=dtype)
         else:
             made = torch.empty(shape, dtype=dtype)
@@ -300,14 +320,14 @@ def _detached(values: Any) -> Any:
     return values.detach() if hasattr(values, "detach") else values
 
 
-def integer(value: Any, name: str) -> int:
-    """An int of 64 bits: Python's, NumPy's or a tensor of one."""
+def integer(value: Any, name: str, bits: int = 64) -> int:
+    """An int of so many bits: Python's, NumPy's or a tensor of one."""
     try:
         found = operator.index(value)
     except TypeError:
         raise InvalidArgument("%s is %r; an integer is expected" % (name, value)) from None
-    if not -2**63 <= found < 2**63:
-        raise InvalidArgument("%s is %d, which does not fit 64 bits" % (name, found))
+    if not -1 << (bits - 1) <= found < 1 << (bits - 1):
+        raise InvalidArgument("%s is %d, which does not fit %d bits" % (name, found, bits))
     return found
 
 
@@ -336,14 +356,14 @@ def integers(values: Any, name: str, length: Optional[int] = None, ndim: int = 1
     return array
 
 
-def floats(values: Any, name: str, shape: Optional[Tuple[int, ...]] = None) -> Numpy:
-    """Contiguous float32 array of a sequence (a copy unless it is one already)."""
+def floats(values: Any, name: str, shape: Optional[Tuple[int, ...]] = None, dtype: Any = np.float32) -> Numpy:
+    """Contiguous float32 (or float64) array of a sequence (a copy unless it is one already)."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(values, torch.Tensor):
-        values = values.detach().float()
+        values = values.detach().to(torch.float64 if dtype is np.float64 else torch.float32)
     try:
         given = np.asarray(values)
-        array = np.ascontiguousarray(given, dtype=np.float32) if given.dtype.kind != "c" else None
+        array = np.ascontiguousarray(given, dtype) if given.dtype.kind in "fiub" or given.dtype.name == "bfloat16" else None
     except (TypeError, ValueError):
         array = None
     if array is None:

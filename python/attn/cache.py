@@ -8,7 +8,7 @@ import numpy as np
 
 from . import arrays, library
 from .arrays import ArrayLike, empty, finish, integer, integers, refuse_gradients
-from .context import Context, default_context
+from .context import Context, chosen
 from .errors import InvalidArgument
 from .library import lib
 from .operator import _fill_common, _fill_mask, _four, _pointer, split_mask
@@ -68,7 +68,7 @@ def decode(query: ArrayLike, new_key: Optional[ArrayLike], new_value: Optional[A
     _fill_mask(args.mask, kept, q.shape[1], batch, causal=causal, allow=allow, bias=float_mask if bias is None else bias,
                **rules)
     _fill_common(args, kept, q.shape[1], scale, softcap, sinks)
-    (context or default_context()).call(lib.attn_sdpa_decode, byref(args), None, 0)
+    chosen(context).call(lib.attn_sdpa_decode, byref(args), None, 0)
     return (finish(made, q), finish(lse, q)) if return_lse else finish(made, q)
 
 

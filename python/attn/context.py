@@ -40,7 +40,7 @@ class Context:
         if not isinstance(isa, str) or isa not in library.ISA_LEVELS:
             raise InvalidArgument("isa is %r; known are %s" % (isa, ", ".join(library.ISA_LEVELS)))
         self._options = library.args_init(library.CtxOptions)
-        self._options.n_threads = min(max(integer(threads, "threads"), -1), 1 << 30)
+        self._options.n_threads = integer(threads, "threads", 32)
         self._options.max_isa = library.ISA_LEVELS[isa]
         self._asked = threads, isa
         self._lock = threading.RLock()  # a signal handler may call attention while this thread is in a call
@@ -88,9 +88,9 @@ class Context:
         """Threads that a call may use, the calling one included."""
         return int(lib.attn_ctx_threads(self.handle))
 
-    def __del__(self) -> None:
-        if getattr(self, "handle", None) and self._generation == _generation[0]:
-            lib.attn_ctx_destroy(self.handle)
+    def __del__(self, generation: List[int] = _generation, destroy: Any = lib.attn_ctx_destroy) -> None:
+        if getattr(self, "handle", None) and self._generation == generation[0]:  # as Python ends, globals are gone
+            destroy(self.handle)
 
     def __reduce__(self) -> Any:
         """A copy, or what arrives in another process, is a new context of the same options."""
@@ -112,6 +112,15 @@ def set_default(threads: Optional[int] = None, isa: Optional[str] = None) -> Non
     if isa is not None:
         _default["isa"] = isa
     _default["version"] += 1
+
+
+def chosen(context: Optional[Context]) -> Context:
+    """The context that a call names; None: this thread's own."""
+    if context is None:
+        return default_context()
+    if not isinstance(context, Context):
+        raise InvalidArgument("context is a %s; an attn.Context is expected" % type(context).__name__)
+    return context
 
 
 def context_version() -> int:

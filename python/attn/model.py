@@ -56,7 +56,7 @@ class Tokenizer:
         return cls(handle, None)
 
     def __del__(self) -> None:
-        if getattr(self, "_owner", self) is None and self._handle:
+        if m is not None and getattr(self, "_owner", self) is None and self._handle:  # as Python ends, globals are None
             m.load().attn_tokenizer_destroy(self._handle)
 
     def __reduce__(self) -> Any:
@@ -207,13 +207,13 @@ class Model:
             raise InvalidArgument("weights is %r; known are %s" % (weights, ", ".join(m.WEIGHTS)))
         lib, handle = m.load(), ctypes.c_void_p()
         options = library.args_init(m.ModelOptions)
-        options.n_threads, options.weights = min(max(integer(threads, "threads"), -1), 1 << 30), m.WEIGHTS[weights]
+        options.n_threads, options.weights = integer(threads, "threads", 32), m.WEIGHTS[weights]
         options.flags = 0 if tokenizer else m.LOAD_NO_TOKENIZER
         _check(lib.attn_model_load(_path(path), byref(options), byref(handle)))
         return cls(handle, os.fspath(path))
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) and self._pid == os.getpid():
+        if m is not None and os is not None and getattr(self, "_handle", None) and self._pid == os.getpid():
             m.load().attn_model_destroy(self._handle)
 
     def __reduce__(self) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from . import arrays, library, plans
 from .arrays import (Array, ArrayLike, borrow, empty, finish, floats, integer, integers, number, refuse_gradients, wants_gradients,
                      writable)
-from .context import Context, default_context
+from .context import Context, chosen
 from .errors import InvalidArgument
 from .library import lib
 
@@ -40,8 +40,11 @@ def _fill_mask(mask: library.Mask, kept: List[Any], n_heads: int, n_groups: int,
                window: Optional[Sequence[int]] = None, query_offset: Any = None, kv_len: Any = None, q_len: Any = None,
                cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, allow: Optional[ArrayLike] = None,
                bias: Optional[ArrayLike] = None, alibi_slopes: Any = None, bias_offset: Any = 0, relative: Any = None,
-               relative_left: int = 0) -> None:
+               relative_left: int = 0, **unknown: Any) -> None:
     """Fills an attn_mask. kept collects the arrays that must outlive the call."""
+    if unknown:
+        raise TypeError("%s is no keyword of attention; its keywords are in help(attn.attention)" % ", ".join(unknown))
+
     def keep(array: np.ndarray[Any, Any]) -> Optional[int]:
         kept.append(array)
         return _pointer(array)
@@ -131,7 +134,7 @@ class Call:
         kept: List[Any] = []
         self._kept = kept
         self._reference = byref(args)
-        self.context = context or default_context()
+        self.context = chosen(context)
         q, k, v = _four(query, "query"), _four(key, "key"), _four(value, "value")
         self.query = q
         allow, float_mask = split_mask(mask)
@@ -153,7 +156,7 @@ class Call:
         _fill_mask(args.mask, kept, q.shape[1], q.shape[0], allow=allow, bias=float_mask if bias is None else bias, **rules)
         _fill_common(args, kept, q.shape[1], scale, softcap, sinks)
         self._fill_layout(block_table, ring, seq_kv, key_scale, value_scale)
-        args.dropout_p, args.dropout_seed = number(dropout_p, "dropout_p"), dropout_seed
+        args.dropout_p, args.dropout_seed = number(dropout_p, "dropout_p"), integer(dropout_seed, "dropout_seed")
         if keep is not None:
             array = borrow(keep, "keep")
             kept.append(array)
@@ -179,6 +182,9 @@ class Call:
         """Runs the call; returns out, or (out, lse) where lse was asked for."""
         self.context.forward(self._reference)
         return self.out if self.lse is None else (self.out, self.lse)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Call cannot be copied or pickled: it points at arrays; prepare it where it is needed")
 
     def describe(self) -> Dict[str, Any]:
         """What the library will do: a dict of kernel, tile, tasks, splits, threads and workspace."""
@@ -235,6 +241,15 @@ def attention(query: ArrayLike, key: ArrayLike, value: ArrayLike, *, return_lse:
     return (out, lse) if return_lse else out
 
 
+def _known_lse(lse: ArrayLike, query: Array) -> Array:
+    """The log-sum-exp that a forward pass returned, as C takes it."""
+    array = borrow(lse, "lse")
+    if array.shape != query.shape[:3] or array.code != query.base_dtype \
+            or (array.strides != arrays.contiguous_strides(array.shape) and 0 not in array.shape):
+        raise InvalidArgument("lse must be contiguous, of shape %s and float32 (float64 with a float64 query)" % (query.shape[:3],))
+    return array
+
+
 class Gradients(NamedTuple):
     """What attention_backward returns; None where not asked for."""
 
@@ -260,10 +275,7 @@ def attention_backward(d_out: ArrayLike, query: ArrayLike, key: ArrayLike, value
     output.writable = True  # it is only read here
     call = Call(query, key, value, out=output, return_lse=False, context=context, **rules)
     q = call.query
-    lse_array = borrow(lse, "lse")
-    if lse_array.shape != q.shape[:3] or lse_array.code != q.base_dtype \
-            or lse_array.strides != arrays.contiguous_strides(lse_array.shape):
-        raise InvalidArgument("lse must be contiguous, of shape %s and float32 (float64 with a float64 query)" % (q.shape[:3],))
+    lse_array = _known_lse(lse, q)
     call.args.lse = lse_array.data
     args = library.args_init(library.SdpaBackwardArgs)
     args.forward = ctypes.pointer(call.args)
@@ -279,9 +291,7 @@ def attention_backward(d_out: ArrayLike, query: ArrayLike, key: ArrayLike, value
     kept.append(incoming)
     incoming.fill(args.d_out)
     if d_lse is not None:
-        d_lse = np.ascontiguousarray(d_lse, np.float64 if q.code == library.F64 else np.float32)
-        if d_lse.shape != q.shape[:3]:
-            raise InvalidArgument("d_lse has shape %s, expected %s" % (d_lse.shape, q.shape[:3]))
+        d_lse = floats(d_lse, "d_lse", q.shape[:3], np.float64 if q.code == library.F64 else np.float32)
         kept.append(d_lse)
         args.d_lse = _pointer(d_lse)
     d_query = gradient(q, args.d_query)
@@ -295,6 +305,8 @@ def attention_backward(d_out: ArrayLike, query: ArrayLike, key: ArrayLike, value
             raise InvalidArgument("want_bias: there is no float mask")
         d_bias = gradient(bias_array, args.d_bias, q.base_dtype)
     if want_relative:
+        if rules.get("relative") is None:
+            raise InvalidArgument("want_relative: there is no relative table")
         d_relative = np.empty_like(floats(rules.get("relative"), "relative"))
         args.d_relative = _pointer(d_relative)
     if want_sinks:
@@ -425,11 +437,7 @@ def _look(query: ArrayLike, key: ArrayLike, value: Optional[ArrayLike], lse: Opt
     if value is None:
         call.args.value = library.View()
     if lse is not None:
-        array = borrow(lse, "lse")
-        if array.shape != call.query.shape[:3] or array.code != call.query.base_dtype \
-                or array.strides != arrays.contiguous_strides(array.shape):
-            raise InvalidArgument("lse must be contiguous, of shape %s and float32 (float64 with a float64 query)"
-                                  % (call.query.shape[:3],))
+        array = _known_lse(lse, call.query)
         call._kept.append(array)
         call.args.lse = array.data
     return call
@@ -437,6 +445,8 @@ def _look(query: ArrayLike, key: ArrayLike, value: Optional[ArrayLike], lse: Opt
 
 def _row_array(which: Any) -> Tuple[Any, Any, int]:
     """[(batch, head, query), ...] as a contiguous int64 array that is an attn_row array too, and its length."""
+    if isinstance(which, str) or np.ndim(which) != 2 and not (hasattr(which, "__len__") and len(which) == 0):
+        raise InvalidArgument("rows is %.80r; a list of (batch, head, query) is expected" % (which,))
     array = integers(which if len(which) else np.zeros((0, 3), np.int64), "rows", ndim=2)
     if array.shape[1] != 3:
         raise InvalidArgument("rows has shape %s; [n, 3] (batch, head, query) is expected" % (array.shape,))
@@ -527,10 +537,7 @@ def merge(outs: Sequence[ArrayLike], lses: Sequence[ArrayLike], *, context: Opti
         raise InvalidArgument("merge needs as many lses as outs, and at least one: %d, %d" % (len(parts), len(lses)))
     dtype = np.float64 if parts[0].code == library.F64 else np.float32
     shape = parts[0].shape
-    flat = [np.ascontiguousarray(l, dtype) for l in lses]
-    for p, l in enumerate(flat):
-        if l.shape != shape[:3]:
-            raise InvalidArgument("lses[%d] has shape %s, expected %s" % (p, l.shape, shape[:3]))
+    flat = [floats(l, "lses[%d]" % p, shape[:3], dtype) for p, l in enumerate(lses)]
     views = (library.View * len(parts))()
     for part, view in zip(parts, views):
         part.fill(view)
@@ -539,5 +546,5 @@ def merge(outs: Sequence[ArrayLike], lses: Sequence[ArrayLike], *, context: Opti
     lse = np.empty(shape[:3], dtype)
     out_view = library.View()
     target.fill(out_view)
-    (context or default_context()).call(lib.attn_sdpa_merge, views, pointers, len(parts), byref(out_view), _pointer(lse))
+    chosen(context).call(lib.attn_sdpa_merge, views, pointers, len(parts), byref(out_view), _pointer(lse))
     return finish(made, parts[0]), lse

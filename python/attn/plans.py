@@ -14,9 +14,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from . import library
+from . import arrays, library
 from .arrays import address, borrow
-from .context import Context, context_version, default_context
+from .context import Context, chosen, context_version, default_context
 from .errors import InvalidArgument
 
 Rules = Dict[str, Any]
@@ -112,9 +112,10 @@ def _part(name: str, given: Any) -> Optional[Signature]:
     """What a keyword that is no number adds to the signature; None where such a call is not kept."""
     kind = type(given)
     if name == "dropout_seed":
-        return (name,)
+        return (name,) if kind is int and -2**63 <= given < 2**63 else None
     if kind is list or kind is tuple:
-        return (name, tuple(given)) if len(given) <= _LONGEST_LIST and all(type(g) in _NUMBERS for g in given) else None
+        kinds = tuple(map(type, given))  # 1, 1.0 and True are equal, and not all of them are integers
+        return (name, kinds, tuple(given)) if len(given) <= _LONGEST_LIST and _NUMBERS.issuperset(kinds) else None
     if kind is np.ndarray:
         if name in _VIEWS:
             return (name, given.shape, given.strides, given.dtype)
@@ -139,13 +140,13 @@ def signature(query: Any, key: Any, value: Any, rules: Rules) -> Optional[Signat
     else:
         torch = sys.modules.get("torch")
         if torch is None or not (_is_plain_tensor(query, torch) and _is_plain_tensor(key, torch)
-                                 and _is_plain_tensor(value, torch)):
+                                 and _is_plain_tensor(value, torch)) or arrays.watched(torch):
             return None
         found = (query.shape, query.stride(), query.dtype, key.shape, key.stride(), key.dtype, value.shape, value.stride(),
                  value.dtype)
     for name, given in rules.items():
         if type(given) in _NUMBERS and name != "dropout_seed":
-            found += (name, given)
+            found += (name, type(given), given)
             continue
         part = _part(name, given)
         if part is None:
@@ -162,7 +163,7 @@ def run(sign: Signature, query: Any, key: Any, value: Any, rules: Rules, context
     plan = kept.pop(sign, None)
     if plan is None or plan.version != context_version():
         return None
-    where = plan.where
+    where, using = plan.where, plan.context if context is None else chosen(context)
     if plan.make_out is not None:
         out = plan.make_out()
     else:
@@ -175,12 +176,12 @@ def run(sign: Signature, query: Any, key: Any, value: Any, rules: Rules, context
         slot.value = find(rules[name])
     make_lse = plan.make_lse
     if make_lse is None:
-        (context or plan.context).forward(plan.call._reference)
+        using.forward(plan.call._reference)
         kept[sign] = plan
         return out
     lse = make_lse()
     plan.lse.value = where(lse)
-    (context or plan.context).forward(plan.call._reference)
+    using.forward(plan.call._reference)
     kept[sign] = plan
     return out, lse
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import library
 from .arrays import ArrayLike, borrow, empty, finish, floats, integer, integers, number, wants_gradients, writable
-from .context import Context, default_context
+from .context import Context, chosen
 from .errors import InvalidArgument
 from .library import lib
 
@@ -34,7 +34,7 @@ def rope(x: ArrayLike, *, rotary_dim: int = 0, interleaved: bool = False, invers
     source = borrow(x, "x")
     if source.ndim != 4:
         raise InvalidArgument("x has shape %s; [batch, heads, seq, head_dim] is expected" % (source.shape,))
-    if scaling not in library.ROPE_SCALING:
+    if not isinstance(scaling, str) or scaling not in library.ROPE_SCALING:
         raise InvalidArgument("scaling is %r; known are %s" % (scaling, ", ".join(library.ROPE_SCALING)))
     made, target = (out, writable(out, "out")) if out is not None else empty(source.shape, source)
     if target.ndim != 4:
@@ -58,6 +58,8 @@ def rope(x: ArrayLike, *, rotary_dim: int = 0, interleaved: bool = False, invers
         args.positions = positions.ctypes.data
         args.positions_stride = seq if positions.ndim == 2 and positions.shape[0] > 1 else 0
     if cos_table is not None or sin_table is not None:
+        if cos_table is None or sin_table is None:
+            raise InvalidArgument("cos_table and sin_table go together")
         half = (rotary_dim or source.shape[3]) // 2
         tables = [floats(t, n) for t, n in ((cos_table, "cos_table"), (sin_table, "sin_table"))]
         for table, name in zip(tables, ("cos_table", "sin_table")):
@@ -65,5 +67,5 @@ def rope(x: ArrayLike, *, rotary_dim: int = 0, interleaved: bool = False, invers
                 raise InvalidArgument("%s has shape %s, expected [rows, %d]" % (name, table.shape, half))
         args.cos_table, args.sin_table = tables[0].ctypes.data, tables[1].ctypes.data
         args.table_rows = tables[0].shape[0]
-    (context or default_context()).call(lib.attn_rope, byref(args))
+    chosen(context).call(lib.attn_rope, byref(args))
     return finish(made, source)

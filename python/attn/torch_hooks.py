@@ -1,7 +1,8 @@
 """attn.install(): PyTorch's scaled_dot_product_attention on CPU tensors through libattn, forward and backward.
 
 What libattn does not cover goes to PyTorch unchanged: other devices and types, nested tensors, more than four axes, masks of
-another type, forward-mode derivatives, and calls so small that PyTorch's own path costs less.
+another type, forward-mode derivatives, subclasses of tensors, torch.export, torch.jit and torch.fx, and calls so small that
+PyTorch's own path costs less.
 """
 from __future__ import annotations
 
@@ -11,12 +12,17 @@ from typing import Any, Iterator, Optional, Tuple, Union
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
+from torch._subclasses import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 
 from . import operator, plans, torch_ops
 from .context import default_context
 
+_MASK_TYPES = (type(None), Tensor)
+_ORDINARY = (torch.nn.Parameter, FakeTensor, FunctionalTensor)
 _TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_exporting, _tracing = torch.compiler.is_exporting, torch._C._get_tracing_state
 _NO_RULES: plans.Rules = {}
 _original = functional.scaled_dot_product_attention
 
@@ -26,6 +32,16 @@ _original = functional.scaled_dot_product_attention
 SMALLEST_CALL = 1 << 22
 SMALLEST_CALL_WITH_GRADIENTS = 1 << 23
 SMALLEST_KEY = 1 << 12  # in elements: 16 keys of 4 heads of 64
+
+
+# torch.jit.script compiles the sources of Python functions; of this one it takes PyTorch's operator instead.
+_JIT_BUILTIN = "aten::scaled_dot_product_attention"
+
+
+def _foreign(*given: Any) -> bool:
+    """Is any of these no ordinary tensor: a class that decides for itself what operators do (DTensor, jagged nested tensors),
+    a proxy of torch.fx, or no tensor at all? What torch.compile traces with is ordinary."""
+    return any(tensor is not None and type(tensor) is not Tensor and not isinstance(tensor, _ORDINARY) for tensor in given)
 
 
 def covered(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, is_causal: bool,
@@ -78,10 +94,15 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
                                  enable_gqa: bool = False) -> Tensor:
     """torch.nn.functional.scaled_dot_product_attention, served by libattn where it covers the call."""
+    if _exporting() or _tracing() is not None:  # what is recorded runs elsewhere: the program stays PyTorch's
+        return _pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     try:
         # First of all, with one look, the calls that take PyTorch some ten microseconds: a second look costs 2 % of them.
-        if key.numel() < SMALLEST_KEY and scale is None and not enable_gqa:
+        if type(key) is Tensor and key.numel() < SMALLEST_KEY and scale is None and not enable_gqa:
             return _original(query, key, value, attn_mask, dropout_p, is_causal)
+        if (type(query) is not Tensor or type(key) is not Tensor or type(value) is not Tensor
+                or type(attn_mask) not in _MASK_TYPES) and _foreign(query, key, value, attn_mask):
+            return _pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         size = query.numel() * key.size(-2)
     except (AttributeError, IndexError, RuntimeError):  # no tensor, or a nested one
         size = -1
@@ -179,6 +200,7 @@ def install(dispatcher: bool = False) -> None:
     global _dispatcher, _kernels
     default_context()  # fails here, with the reason, rather than inside a model
     functional.scaled_dot_product_attention = scaled_dot_product_attention
+    torch.jit._builtins._register_builtin(scaled_dot_product_attention, _JIT_BUILTIN)
     if dispatcher and _dispatcher is None:
         if hasattr(torch.library, "get_kernel"):
             _kernels = torch.library.get_kernel(_FLASH, "CPU"), torch.library.get_kernel(_FLASH + "_backward", "CPU")

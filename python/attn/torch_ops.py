@@ -6,6 +6,7 @@ autograd.Function, little overhead). Inside torch.compile, torch.func and dispat
 custom operators libattn::attention and libattn::attention_backward, which have fake implementations and a vmap rule. A second
 derivative is refused.
 """
+import math
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
@@ -13,9 +14,9 @@ import torch
 from torch import Tensor
 
 from . import operator
-from .arrays import refuse_gradients
+from .arrays import INSIDE, refuse_gradients
 from .context import Context
-from .errors import InvalidArgument
+from .errors import InvalidArgument, Unsupported
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -73,7 +74,7 @@ def exact_out(query: Tensor, value: Tensor) -> Tensor:
 
 def like_query(query: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
     """An empty output, laid out as PyTorch's operator does it."""
-    if query.shape[3] == value.shape[3]:
+    if query.shape[3] == value.shape[3] and query.stride(3) == 1:
         return torch.empty_like(query, dtype=dtype)
     return query.new_empty(query.shape[:3] + value.shape[3:], dtype=dtype)
 
@@ -237,6 +238,11 @@ if hasattr(torch.library, "register_vmap"):
     torch.library.register_vmap("libattn::attention", _vmap)
 
 
+def recorded() -> bool:
+    """Do torch.compile, torch.export or torch.jit.trace look on? What Python does beside operators of PyTorch is lost on them."""
+    return bool(torch.compiler.is_compiling()) or torch._C._get_tracing_state() is not None
+
+
 def plain(*tensors: Any) -> bool:
     """Ordinary tensors outside compile, torch.func and dispatch modes: no operator of PyTorch's is needed around the call."""
     for tensor in tensors:
@@ -304,6 +310,8 @@ class _AnyRules(torch.autograd.Function):  # type: ignore[misc]
 
 def differentiable(query: Any, key: Any, value: Any, return_lse: bool, context: Optional[Context], rules: Dict[str, Any]) -> Any:
     """operator.attention() with gradients of query, key, value, a float mask or bias, sinks and relative."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise Unsupported("query" + INSIDE)
     if not all(isinstance(tensor, Tensor) for tensor in (query, key, value)):
         refuse_gradients("attention of arrays that are no tensors", *rules.values())
     rules = dict(rules, context=context)
@@ -322,11 +330,11 @@ def differentiable_sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Optiona
     ndim = max(query.dim(), key.dim(), value.dim())
 
     def fold(tensor: Tensor, heads: int) -> Tensor:
-        return tensor.expand(*lead, heads, *tensor.shape[-2:]).reshape(-1, heads, *tensor.shape[-2:])
+        return tensor.expand(*lead, heads, *tensor.shape[-2:]).reshape(math.prod(lead), heads, *tensor.shape[-2:])
 
     four = fold(query, n_heads), fold(key, n_kv_heads), fold(value, n_kv_heads)
     if mask is not None and mask.dim() > 3:
-        mask = mask.expand(*lead, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:])
+        mask = mask.expand(*lead, *mask.shape[-3:]).reshape(math.prod(lead), *mask.shape[-3:])
     out, lse = differentiable(*four, True, context, {**rules, **operator.top_left(is_causal, rules), "mask": mask})
     shape = (*lead, n_heads, query.shape[-2], value.shape[-1])[-max(ndim, 2):]
     out, lse = out.reshape(shape), lse.reshape(shape[:-1])

@@ -7,7 +7,8 @@
 Transformers describes masks as functions of positions. The common ones (causal, sliding windows, padding, packed sequences)
 become rules of the operator: a window, lengths, boundaries; no matrix of seq_q x seq_kv is made. What is not recognised (a
 mask function of the user's own, chunks, blocks) becomes the boolean matrix that "sdpa" would get. Soft caps, sinks, dropout,
-gradients and attention biases are served; on other devices than the CPU, and under torch.compile, "sdpa" is called.
+gradients and attention biases are served; on other devices than the CPU, and under torch.compile, torch.export and
+torch.jit.trace, "sdpa" is called.
 """
 from __future__ import annotations
 
@@ -146,7 +147,7 @@ def attn_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0,
             mask_function=mask_function, attention_mask=attention_mask, use_vmap=use_vmap, device=device,
             allow_is_causal_skip=False, allow_is_bidirectional_skip=False, **kwargs)
 
-    if torch.device(device).type != "cpu" or torch.compiler.is_compiling():
+    if torch.device(device).type != "cpu" or torch_ops.recorded():
         return dense()
     found = read_mask_function(mask_function)
     if found is None or len(found["packed"]) > 1:
@@ -202,7 +203,7 @@ def _rules_of(module: Any, query: Tensor, key: Tensor, attention_mask: Any, is_c
 
 
 def _served(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    return query.device.type == "cpu" and not torch.compiler.is_compiling() and query.dtype == key.dtype == value.dtype \
+    return query.device.type == "cpu" and not torch_ops.recorded() and query.dtype == key.dtype == value.dtype \
         and query.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16) and query.dim() == 4
 
 

@@ -373,6 +373,33 @@ class Sources(unittest.TestCase):
         got = attn.attention(q, k, v, causal=True, query_offset=np.int32(2)).tobytes()
         self.assertEqual(got, attn.attention(q, k, v, causal=True, query_offset=[2, 2]).tobytes())
 
+    def test_wrong_arguments_name_their_field(self):
+        q, _, _ = problem = [np.ones((1, 2, 3, 4), np.float32)] * 3
+        out, lse = attn.attention(*problem, return_lse=True)
+        for message, call in (
+                ("dropout_seed is 1.5", lambda: attn.attention(*problem, dropout_p=0.5, dropout_seed=1.5)),
+                ("dropout_seed is %d, which" % 2**70, lambda: attn.attention(*problem, dropout_p=0.5, dropout_seed=2**70)),
+                ("context is a str", lambda: attn.attention(*problem, context="two threads")),
+                ("query_offset is 1.0", lambda: attn.attention(*problem, causal=True, query_offset=1.0)),
+                ("kv_len has dtype float64", lambda: attn.attention(*problem, kv_len=[3.0])),
+                ("d_lse is a str", lambda: attn.attention_backward(out, *problem, out, lse, d_lse="a")),
+                ("there is no relative table", lambda: attn.attention_backward(out, *problem, out, lse, want_relative=True)),
+                (r"rows is 5; a list of \(batch", lambda: attn.rows(q, q, 5)),
+                (r"rows is \(0, 0, 1\)", lambda: attn.rows(q, q, (0, 0, 1))),
+                (r"lses\[0\] is a list", lambda: attn.merge([out], [["a"]])),
+                ("scaling is \\[\\]", lambda: attn.rope(q, scaling=[])),
+                ("cos_table and sin_table go together", lambda: attn.rope(q, cos_table=np.ones((3, 2), np.float32))),
+                ("n_threads is -5", lambda: attn.Context(threads=-5))):
+            # What they are once equal values of the right type have been kept:
+            attn.attention(*problem, causal=True, query_offset=1)
+            attn.attention(*problem, kv_len=[3])
+            with self.subTest(message), self.assertRaisesRegex(attn.InvalidArgument, message):
+                call()
+        with self.assertRaisesRegex(TypeError, "is_causal is no keyword of attention"):
+            attn.attention(*problem, is_causal=True)
+        with self.assertRaisesRegex(TypeError, "a Call cannot be copied"):
+            copy.copy(attn.prepare(*problem))
+
     def test_names_of_the_other_operator(self):
         q, k, v = problem(n_heads=2, seq_kv=5)
         for name, given in (("causal", True), ("mask", np.ones((5, 5), bool))):

@@ -146,6 +146,67 @@ class Torch(unittest.TestCase):
         torch.library.opcheck(torch_ops.attention_op, arguments,
                               test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
 
+    def test_recorded_programs_stay_pytorchs(self):
+        """What is traced, scripted or exported runs without this package, at any length, and gives PyTorch's numbers."""
+        class Model(torch.nn.Module):
+            def forward(self, q, k, v):
+                return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        model, first, then = Model(), problem(), problem(seed=1, seq_q=17, seq_kv=17)
+        want = torch_hooks._original(*then, is_causal=True)
+        self.limits_as_they_are()
+        self.assertTrue(torch.equal(torch.jit.script(model)(*then), want))
+        for size in (0, 1 << 62):
+            for name in SMALLEST:
+                setattr(torch_hooks, name, size)
+            length = torch.export.Dim("length", min=2, max=4096)
+            exported = torch.export.export(model, first, dynamic_shapes=({2: length},) * 3)
+            for program in (torch.jit.trace(model, first), exported.module(), torch.fx.symbolic_trace(model)):
+                self.assertTrue(torch.equal(program(*then), want), type(program))
+
+    def test_tensors_of_other_classes_go_to_pytorch(self):
+        seen = []
+
+        class Own(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                seen.append(function)
+                return super().__torch_function__(function, types, args, kwargs or {})
+        q, k, v = problem()
+        functional.scaled_dot_product_attention(q, k.as_subclass(Own), v)
+        self.assertEqual(seen, [torch_hooks._original])
+        ragged = torch.nested.nested_tensor([torch.randn(5, 4, 8), torch.randn(9, 4, 8)], layout=torch.jagged).transpose(1, 2)
+        got = functional.scaled_dot_product_attention(ragged, ragged, ragged)
+        self.assertTrue(torch.equal(got.values(), torch_hooks._original(ragged, ragged, ragged).values()))
+        with self.assertRaisesRegex(TypeError, "attn_mask"):
+            functional.scaled_dot_product_attention(q, k, v, k.numpy())
+
+    def test_the_direct_functions_refuse_what_records(self):
+        """Results of theirs would enter a trace as constants that nobody computed."""
+        from torch.fx.experimental.proxy_tensor import make_fx
+        inputs = problem()
+        for record in (torch.jit.trace, lambda f, a: make_fx(f)(*a), lambda f, a: torch.func.vmap(f)(*a)):
+            for repeat in range(2):  # the second time there is a kept call
+                with self.assertRaisesRegex(attn.Unsupported, "operators of PyTorch only"):
+                    record(lambda q, k, v: attn.attention(*(t.unsqueeze(0) if t.dim() == 3 else t for t in (q, k, v))), inputs)
+                attn.attention(*inputs)
+        with self.assertRaisesRegex(attn.Unsupported, "operators of PyTorch only"):
+            torch.func.grad(lambda q: attn.attention(q, *inputs[1:]).sum())(inputs[0])
+
+    def test_layout_where_vectors_are_apart(self):
+        inputs = [t.transpose(2, 3).contiguous().transpose(2, 3) for t in problem()]
+        got = functional.scaled_dot_product_attention(*inputs)
+        self.assertEqual(got.stride(), torch_hooks._original(*inputs).stride())
+
+    def test_gradients_of_nothing(self):
+        for shape in ((0, 4, 9, 8), (2, 0, 9, 8), (2, 4, 0, 8)):
+            inputs = [torch.zeros(shape, requires_grad=True) for _ in range(3)]
+            for function in (functional.scaled_dot_product_attention, attn.attention, attn.scaled_dot_product_attention):
+                for gradient in torch.autograd.grad(function(*inputs).sum(), inputs):
+                    self.assertEqual(gradient.shape, shape)
+        query, key = torch.zeros(1, 4, 0, 8, requires_grad=True), torch.randn(1, 4, 9, 8, requires_grad=True)
+        gradient, = torch.autograd.grad(attn.attention(query, key, key).sum(), key)
+        self.assertFalse(gradient.any())
+
     def test_compile(self):
         q, k, v = problem()
         compiled = torch.compile(lambda *a: functional.scaled_dot_product_attention(*a, is_causal=True) * 2, backend="aot_eager",

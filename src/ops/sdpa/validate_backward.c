@@ -186,7 +186,9 @@ attn_status attn_sdpa_validate_backward(attn_ctx *ctx, const attn_sdpa_backward_
     if (p->a.key.dtype != p->a.query.dtype)
         return attn_fail(ctx, ATTN_ERR_UNSUPPORTED, "forward->key.dtype is %s, query.dtype is %s: backward needs them equal",
                          attn_dtype_name(p->a.key.dtype), attn_dtype_name(p->a.query.dtype));
-    ATTN_REQUIRE(ctx, !with_data || p->a.lse, "forward->lse is NULL: backward recomputes the weights from it");
+    const int64_t *shape = p->a.query.shape;
+    bool rows = shape[0] && shape[1] && shape[2];
+    ATTN_REQUIRE(ctx, !with_data || !rows || p->a.lse, "forward->lse is NULL: backward recomputes the weights from it");
     ATTN_TRY(check_d_out(ctx, g, with_data));
     ATTN_TRY(check_gradient(ctx, &g->a.d_query, "d_query", &p->a.query, "query"));
     ATTN_TRY(check_gradient(ctx, &g->a.d_key, "d_key", &p->a.key, "key"));

@@ -94,12 +94,12 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
                                  enable_gqa: bool = False) -> Tensor:
     """torch.nn.functional.scaled_dot_product_attention, served by libattn where it covers the call."""
-    if _exporting() or _tracing() is not None:  # what is recorded runs elsewhere: the program stays PyTorch's
-        return _pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     try:
         # First of all, with one look, the calls that take PyTorch some ten microseconds: a second look costs 2 % of them.
         if type(key) is Tensor and key.numel() < SMALLEST_KEY and scale is None and not enable_gqa:
             return _original(query, key, value, attn_mask, dropout_p, is_causal)
+        if _exporting() or _tracing() is not None:  # what is recorded runs elsewhere: the program stays PyTorch's
+            return _pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         if (type(query) is not Tensor or type(key) is not Tensor or type(value) is not Tensor
                 or type(attn_mask) not in _MASK_TYPES) and _foreign(query, key, value, attn_mask):
             return _pytorch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)

@@ -22,7 +22,8 @@ from .context import default_context
 _MASK_TYPES = (type(None), Tensor)
 _ORDINARY = (torch.nn.Parameter, FakeTensor, FunctionalTensor)
 _TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-_exporting, _tracing = torch.compiler.is_exporting, torch._C._get_tracing_state
+_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # PyTorch 2.7
+_tracing = torch._C._get_tracing_state
 _NO_RULES: plans.Rules = {}
 _original = functional.scaled_dot_product_attention
 

@@ -145,7 +145,7 @@ void lab_occurrences(lab *l)
                 spreads[0][at].same, spreads[0][layers[0] - 1].other / spreads[0][layers[0] - 1].same);
     if (small)
         lab_say(l, "The small model%s: at most %.2f times. ",
-                l->options->small_model ? "" : " shipped here, which has seen under a million tokens of novels", best_small);
+                l->options->small_model ? "" : " shipped here, which has seen six million tokens of novels", best_small);
     lab_say(l, "The lessons' two halves are both there: one row of a table for every occurrence, and representations that differ by "
             "context. Sense is a part of that: occurrences in one sense differ, too. Three words and 24 sentences show how layers "
             "part occurrences; they do not measure how well.");

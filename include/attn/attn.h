@@ -382,7 +382,7 @@ typedef struct attn_sdpa_backward_args {
  *     d_value:                     sum of e_i w_ij f_ij |d_out_i|
  * and n u of the summed sizes for a sum of n terms (w M for E, the old value too when accumulating), then one
  * rounding to the gradient's dtype. Where f32 is used, a weight below 2^-126 may be 0.
- * Returns as attn_sdpa_forward; INVALID_ARGUMENT too when forward->lse is NULL. */
+ * Returns as attn_sdpa_forward; INVALID_ARGUMENT too when forward->lse is NULL and query has rows. */
 ATTN_API attn_status attn_sdpa_backward(attn_ctx *ctx, const attn_sdpa_backward_args *args,
                                         void *workspace, size_t workspace_bytes);
 

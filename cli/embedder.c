@@ -121,12 +121,12 @@ void embedder_close(embedder *e)
 }
 
 /* Appends the tokens of one text, cut in front of its last special tokens, to *tokens. */
-static int64_t append_tokens(const char *command, const embedder *e, const embedder_text *text,
+static int64_t append_tokens(const char *command, const char *name, const embedder *e, const embedder_text *text,
                              int32_t **tokens, int64_t used, int64_t *capacity)
 {
     int32_t *ids;
     int64_t n;
-    if (!cli_tokenize(command, &e->m, text->text, text->bytes, e->text_flags, &ids, &n))
+    if (!cli_tokenize_named(command, name, &e->m, text->text, text->bytes, e->text_flags, &ids, &n))
         return -1;
     if (n > e->truncate) {
         memmove(ids + e->truncate - e->suffix, ids + n - e->suffix,
@@ -161,7 +161,10 @@ int embedder_run(const char *command, embedder *e, const embedder_text *texts, i
     if (!good)
         cli_error(command, "out of memory");
     for (int64_t i = 0; good && i < n; i++) {
-        lengths[i] = append_tokens(command, e, &texts[i], &tokens, used, &capacity);
+        char name[32] = "text";
+        if (progress)
+            snprintf(name, sizeof name, "text %lld", (long long)(progress->base + i + 1));
+        lengths[i] = append_tokens(command, name, e, &texts[i], &tokens, used, &capacity);
         good = lengths[i] >= 0;
         used += good ? lengths[i] : 0;
     }

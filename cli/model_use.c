@@ -179,6 +179,12 @@ void cli_model_close(cli_model *m)
 bool cli_tokenize(const char *command, const cli_model *m, const char *text, size_t bytes,
                   uint32_t flags, int32_t **ids, int64_t *n_ids)
 {
+    return cli_tokenize_named(command, "text", m, text, bytes, flags, ids, n_ids);
+}
+
+bool cli_tokenize_named(const char *command, const char *name, const cli_model *m, const char *text, size_t bytes,
+                        uint32_t flags, int32_t **ids, int64_t *n_ids)
+{
     int64_t capacity = (int64_t)bytes + 16; /* nearly always enough: a token is a byte or more */
     attn_status status = ATTN_ERR_OUT_OF_MEMORY;
     *n_ids = 0;
@@ -194,7 +200,7 @@ bool cli_tokenize(const char *command, const cli_model *m, const char *text, siz
     }
     if (status == ATTN_OK)
         return true;
-    cli_model_failed(command, "text", status);
+    cli_model_failed(command, name, status);
     free(*ids);
     *ids = NULL;
     return false;

@@ -52,6 +52,9 @@ int cli_model_failed(const char *command, const char *what, attn_status status);
 /** Token ids of a text, to be freed; false after a message. flags: ATTN_TEXT_*. */
 bool cli_tokenize(const char *command, const cli_model *m, const char *text, size_t bytes,
                   uint32_t flags, int32_t **ids, int64_t *n_ids);
+/** The same, of one text among many: `name` stands in the message. */
+bool cli_tokenize_named(const char *command, const char *name, const cli_model *m, const char *text, size_t bytes,
+                        uint32_t flags, int32_t **ids, int64_t *n_ids);
 
 /** The text of one token, NUL-terminated (it may hold part of a UTF-8 character), to be freed;
  * NULL: no memory. *bytes counts without the NUL. */

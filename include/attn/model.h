@@ -485,7 +485,8 @@ ATTN_API attn_status attn_generate(attn_session *session, const attn_generate_ar
 /* ---- Embeddings ------------------------------------------------------------------------------ */
 
 enum { /* attn_embed_args.pooling */
-    ATTN_POOL_DEFAULT = 0, /* what the model's files say; mean where they say nothing */
+    ATTN_POOL_DEFAULT = 0, /* what the model's files say; mean where they say nothing. What they say and is not served (pooling
+                              by maximum, a layer behind it) is UNSUPPORTED, by name */
     ATTN_POOL_MEAN = 1,    /* mean over real tokens */
     ATTN_POOL_FIRST = 2    /* the first token */
 };

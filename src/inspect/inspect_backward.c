@@ -353,7 +353,9 @@ static attn_status rotate(const attn_inspect_run *run, const attn_inspect_site *
     attn_pass pass = {.s = run->s, .d = &run->model->d, .total = site->n_queries, .positions = b->positions};
     if (run->model->d.position != ATTN_POSITION_ROPE || site->cross)
         return ATTN_OK;
-    return attn_pass_rotate(&pass, layer, heads, back, x);
+    const attn_status status = attn_pass_rotate(&pass, layer, heads, back, x);
+    attn_pass_drop_tables(&pass);
+    return status;
 }
 
 attn_status attn_backward_again(const attn_inspect_run *run, const attn_inspect_site *site, int64_t layer, attn_backward *b)

@@ -25,7 +25,9 @@ enum attn_position_kind {
     ATTN_POSITION_RELATIVE    /* T5: buckets of distances, one table for the stack */
 };
 
-#define ATTN_ROPE_LONG 100 /* behind ATTN_ROPE_PLAIN, ...: LongRoPE, which attn_rope gets as tables */
+/* Behind ATTN_ROPE_PLAIN, ...: what attn_rope gets as tables, since it depends on a sequence's length. */
+#define ATTN_ROPE_LONG 100    /* LongRoPE */
+#define ATTN_ROPE_DYNAMIC 101 /* a base that grows beyond original_length */
 
 typedef struct attn_rope_desc {
     int64_t rotary_dim;

@@ -88,6 +88,17 @@ bool attn_family_find(const attn_model_source *source, const attn_family *family
     return find_with(source, family, attn_family_prefix(source, family), slot, tensor);
 }
 
+/* config.json names a class that gives no logits over the vocabulary: LlamaModel, LlamaForSequenceClassification. */
+static bool saved_without_head(const attn_model_source *source)
+{
+    static const char *const with_head[] = {"LMHead", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "ForPreTraining"};
+    const char *name = json_string_value(json_array_get(json_object_get(source->config, "architectures"), 0));
+    for (size_t i = 0; name && i < sizeof with_head / sizeof *with_head; i++)
+        if (strstr(name, with_head[i]))
+            return false;
+    return name != NULL;
+}
+
 attn_status attn_family_complete(const attn_model_source *source, const attn_family *family, attn_description *d,
                                  char *error, size_t error_size)
 {
@@ -101,9 +112,12 @@ attn_status attn_family_complete(const attn_model_source *source, const attn_fam
             return attn_io_fail(error, error_size, ATTN_ERR_FORMAT, "the embedding tensor is missing");
         d->vocab_size = t.shape[0];
     }
+    const bool head = attn_family_find(source, family, ATTN_SLOT_HEAD, &t);
     if (source->gguf && d->has_logits)
-        d->tied = !attn_family_find(source, family, ATTN_SLOT_HEAD, &t);
-    else if (d->has_logits && !d->tied && !attn_family_find(source, family, ATTN_SLOT_HEAD, &t))
+        d->tied = !head;
+    else if (!d->tied && !head && saved_without_head(source))
+        d->has_logits = false;
+    else if (d->has_logits && !d->tied && !head)
         return attn_io_fail(error, error_size, ATTN_ERR_FORMAT,
                             "config.json: tie_word_embeddings is false, but the tensor of the head is missing");
     if (d->n_heads > 65536 || d->head_dim > 65536 || d->d_model < 1 || (d->vocab_size < 1 && !d->no_tokens) || d->d_ff < 1)

@@ -125,10 +125,17 @@ int64_t attn_config_need(attn_config *c, const char *names, int64_t low, int64_t
 bool attn_config_has(attn_config *c, const char *names);
 void attn_config_fail(attn_config *c, attn_status status, const char *format, ...) ATTN_PRINTF(3, 4);
 
-/* Sizes that every decoder's configuration has: layers, widths, heads, vocabulary, context; sets kind and logits. */
+/* Where the file says null, that is "none" (0), and not the default of its family. */
+double attn_config_number_or_null(attn_config *c, const char *name, double fallback);
+/* sliding_window, read like that. */
+int64_t attn_config_window(attn_config *c, int64_t fallback);
+
+/* Sizes that every decoder's configuration has: layers, widths, heads, vocabulary, context; sets kind and logits. Heads and
+ * head_dim that d has already are the family's defaults. */
 void attn_config_decoder_sizes(attn_config *c, attn_description *d);
 /* RoPE with its scaling: rope_parameters (one set, or one for each layer type) or rope_theta and rope_scaling; GGUF
- * rope.*. partial: the share of each head that rotates where the file says nothing; 0: the family always rotates all. */
+ * rope.*. partial: the share of each head that rotates where the file says nothing; 0: the family always rotates all. Bases that d
+ * has already are the family's defaults; a base of local_rope says that windowed layers have their own. */
 void attn_config_rope(attn_config *c, attn_description *d, double partial);
 /* hidden_act and its kin. */
 int32_t attn_config_act(attn_config *c, const char *names, const char *fallback);

@@ -53,8 +53,8 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     attn_source_tensor t;
     c.gguf_prefix = d->family;
     attn_config_decoder_sizes(&c, d);
-    attn_config_refuse(&c, "is_decoder");
-    d->kind = ATTN_MODEL_ENCODER;
+    attn_config_refuse(&c, "add_cross_attention");
+    d->kind = attn_config_bool(&c, "is_decoder", false) ? ATTN_MODEL_DECODER : ATTN_MODEL_ENCODER;
     d->norm.kind = ATTN_NORM_LAYER;
     d->place = ATTN_NORM_POST;
     d->norm.eps = attn_config_number(&c, "layer_norm_eps|@attention.layer_norm_epsilon", 1e-12);

@@ -5,7 +5,7 @@
 #include "models/family.h"
 
 static const char *const model_types[] = {"gemma", "gemma2", "gemma3_text", NULL};
-static const char *const prefixes[] = {"model.", "", NULL};
+static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model.", "", NULL};
 
 static const attn_weight_name names[] = {
     {ATTN_SLOT_EMBEDDING, "embed_tokens", 0},
@@ -31,39 +31,43 @@ static const attn_weight_name names[] = {
 static attn_status describe(const attn_model_source *source, attn_description *d, char *error, size_t error_size)
 {
     attn_config c = attn_config_open(source, error, error_size);
+    const bool first = !strcmp(d->family, "gemma"), third = !strcmp(d->family, "gemma3_text");
+    d->head_dim = 256;
+    if (third) { /* what files of the larger ones leave out */
+        d->n_heads = 8;
+        d->n_kv_heads = 4;
+        d->rope.base = 1e6;
+        d->local_rope.base = 10000;
+    }
     attn_config_decoder_sizes(&c, d);
     d->norm.kind = ATTN_NORM_RMS;
     d->norm.offset = 1;
     d->norm.eps = attn_config_number(&c, "rms_norm_eps", 1e-6);
     d->place = ATTN_NORM_PRE;
     d->mlp.gated = true;
-    const bool first = !strcmp(d->family, "gemma");
     d->mlp.act = attn_config_act(&c, first ? "hidden_act|hidden_activation" : "hidden_activation", "gelu_pytorch_tanh");
     if (first && !strcmp(attn_config_text(&c, "hidden_act", ""), "gelu"))
         d->mlp.act = ATTN_ACT_GELU_TANH; /* what Gemma 1's files mean by it */
     d->embedding_scale = (double)sqrtf((float)d->d_model);
     attn_config_rope(&c, d, 0);
-    attn_config_refuse(&c, "use_bidirectional_attention");
     d->tied = attn_config_bool(&c, "tie_word_embeddings", true);
     if (first) {
         d->post_norm_first = true;
         return c.status;
     }
-    d->scale = 1 / sqrt(attn_config_number(&c, "query_pre_attn_scalar", (double)d->head_dim));
-    if (!strcmp(d->family, "gemma2")) /* 3 has the field, and no code that reads it */
-        d->softcap = attn_config_number(&c, "attn_logit_softcapping", 0);
-    d->final_softcap = attn_config_number(&c, "final_logit_softcapping", 0);
-    d->window = attn_config_int(&c, "sliding_window", 1, INT32_MAX, 0);
+    d->scale = 1 / sqrt(attn_config_number(&c, "query_pre_attn_scalar", 256));
+    if (!third) /* 3 has the field, and no code that reads it */
+        d->softcap = attn_config_number_or_null(&c, "attn_logit_softcapping", 50);
+    d->final_softcap = attn_config_number_or_null(&c, "final_logit_softcapping", third ? 0 : 30);
+    d->window = attn_config_window(&c, 4096);
+    if (third && attn_config_bool(&c, "use_bidirectional_attention", false)) { /* EmbeddingGemma: half of the window on each side */
+        d->kind = ATTN_MODEL_ENCODER;
+        d->window_two_sided = true;
+        d->window /= 2;
+    }
     attn_config_layer_types(&c, d);
     if (d->window) /* files without layer_types: by the family's rule */
-        attn_config_windowed(&c, d, 0, !strcmp(d->family, "gemma2") ? 2 : attn_config_int(&c, "sliding_window_pattern", 1, 4096, 6), 1);
-    if (!strcmp(d->family, "gemma3_text") && !d->has_local_rope) {
-        d->has_local_rope = true;
-        d->local_rope = d->rope;
-        d->local_rope.base = 10000;
-        d->local_rope.scaling = ATTN_ROPE_PLAIN;
-        d->local_rope.divisors = NULL; /* rope has them */
-    }
+        attn_config_windowed(&c, d, 0, !third ? 2 : attn_config_int(&c, "sliding_window_pattern", 1, 4096, 6), 1);
     return c.status;
 }
 

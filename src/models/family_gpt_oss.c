@@ -23,6 +23,8 @@ static const attn_weight_name names[] = {
 static attn_status describe(const attn_model_source *source, attn_description *d, char *error, size_t error_size)
 {
     attn_config c = attn_config_open(source, error, error_size);
+    d->head_dim = 64;
+    d->rope.base = 150000;
     attn_config_decoder_sizes(&c, d);
     d->norm.kind = ATTN_NORM_RMS;
     d->norm.eps = attn_config_number(&c, "rms_norm_eps", 1e-5);
@@ -33,8 +35,9 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     d->mlp.experts_per_token = attn_config_int(&c, "num_experts_per_tok|experts_per_token", 1, 64, 4);
     d->mlp.swiglu_limit = attn_config_number(&c, "swiglu_limit", 7);
     d->mlp.swiglu_alpha = attn_config_number(&c, "swiglu_alpha", 1.702);
-    d->window = attn_config_int(&c, "sliding_window", 1, INT32_MAX, 0);
+    d->window = attn_config_window(&c, 128);
     attn_config_layer_types(&c, d);
+    attn_config_windowed(&c, d, 0, 2, 1); /* files without layer_types */
     attn_config_rope(&c, d, 0);
     d->tied = attn_config_bool(&c, "tie_word_embeddings", false);
     return c.status;

@@ -4,7 +4,7 @@
 
 static const char *const model_types[] = {"llama", "mistral", "qwen2", "qwen3", NULL};
 static const char *const architectures[] = {"llama", "qwen2", "qwen3", NULL};
-static const char *const prefixes[] = {"model.", "", NULL};
+static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model.", "", NULL};
 
 static const attn_weight_name names[] = {
     {ATTN_SLOT_EMBEDDING, "embed_tokens", 0},
@@ -44,6 +44,8 @@ static attn_status describe(const attn_model_source *source, attn_description *d
 {
     attn_config c = attn_config_open(source, error, error_size);
     c.gguf_prefix = d->family;
+    if (!strcmp(d->family, "qwen3"))
+        d->head_dim = 128;
     attn_config_decoder_sizes(&c, d);
     d->norm.kind = ATTN_NORM_RMS;
     d->place = ATTN_NORM_PRE;
@@ -56,7 +58,7 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     d->tied = attn_config_bool(&c, "tie_word_embeddings", false);
     const bool windows = !strcmp(d->family, "mistral") || attn_config_bool(&c, "use_sliding_window", false);
     if (windows) {
-        d->window = attn_config_int(&c, "sliding_window|@attention.sliding_window", 1, INT32_MAX, 0);
+        d->window = attn_config_window(&c, 4096);
         attn_config_layer_types(&c, d);
         if (attn_config_has(&c, "max_window_layers")) /* files from before layer_types: from that layer on */
             attn_config_windowed(&c, d, attn_config_int(&c, "max_window_layers", 0, INT32_MAX, 0), 0, 0);

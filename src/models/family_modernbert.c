@@ -33,6 +33,8 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     d->mlp.gated = true;
     d->mlp.act = attn_config_act(&c, "hidden_activation", "gelu");
     d->transform_act = attn_config_act(&c, "classifier_activation", "gelu");
+    d->rope.base = 160000;
+    d->local_rope.base = 10000;
     attn_config_rope(&c, d, 0);
     d->window = attn_config_int(&c, "local_attention", 2, INT32_MAX, 128) / 2;
     d->window_two_sided = true;

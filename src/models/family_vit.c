@@ -33,6 +33,8 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     d->norm.eps = attn_config_number(&c, "layer_norm_eps", 1e-12);
     d->place = ATTN_NORM_PRE;
     d->mlp.act = attn_config_act(&c, "hidden_act", "gelu");
+    if (attn_config_act(&c, "pooler_act", "tanh") != ATTN_ACT_TANH)
+        attn_config_fail(&c, ATTN_ERR_UNSUPPORTED, "pooler_act is not \"tanh\"");
     d->image_size = attn_config_int(&c, "image_size", 1, 1 << 16, 224);
     d->patch_size = attn_config_int(&c, "patch_size", 1, 1 << 16, 16);
     d->n_channels = attn_config_int(&c, "num_channels", 1, 1 << 10, 3);

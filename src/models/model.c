@@ -173,7 +173,7 @@ static attn_status load(attn_model *model, const char *path, const attn_model_op
                                ATTN_MODEL_ERROR_BYTES));
     if (!(options->flags & ATTN_LOAD_NO_TOKENIZER))
         ATTN_TRY(attn_model_load_tokenizer(&model->source, &model->tokenizer, error, ATTN_MODEL_ERROR_BYTES));
-    model->d.pool_first = attn_source_pools_first(&model->source);
+    attn_source_pooling(&model->source, &model->d.pool_first, model->pooling_refused, sizeof model->pooling_refused);
     model_name(model);
     dtype_mix(model);
     count_all(model);

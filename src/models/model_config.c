@@ -205,9 +205,7 @@ static void rope_type(attn_config *c, attn_rope_desc *rope, const char *type)
         int32_t scaling;
     } types[] = {{"default", ATTN_ROPE_PLAIN}, {"none", ATTN_ROPE_PLAIN},    {"linear", ATTN_ROPE_LINEAR},
                  {"llama3", ATTN_ROPE_LLAMA3}, {"yarn", ATTN_ROPE_YARN},     {"ntk", ATTN_ROPE_NTK},
-                 {"longrope", ATTN_ROPE_LONG}, {"su", ATTN_ROPE_LONG},
-                 /* stretches only beyond max_position_embeddings, which is as far as a session goes */
-                 {"dynamic", ATTN_ROPE_PLAIN}};
+                 {"longrope", ATTN_ROPE_LONG}, {"su", ATTN_ROPE_LONG},       {"dynamic", ATTN_ROPE_DYNAMIC}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(type, types[i].name)) {
             rope->scaling = types[i].scaling;
@@ -267,6 +265,8 @@ static void read_rope(attn_config *c, attn_description *d, attn_rope_desc *rope,
     rope->original_length = attn_config_int(c, "original_max_position_embeddings", 1, INT32_MAX, d->context_length);
     if (original > 0) /* where Phi-3 keeps it, which goes first */
         rope->original_length = original;
+    if (rope->scaling == ATTN_ROPE_DYNAMIC) /* it reads max_position_embeddings alone */
+        rope->original_length = d->context_length;
     if (rope->scaling == ATTN_ROPE_YARN && !attn_config_has(c, "factor"))
         rope->factor = fmax(1, (double)d->context_length / (double)rope->original_length);
     rope->no_truncate = !attn_config_bool(c, "truncate", true);
@@ -338,8 +338,8 @@ void attn_config_rope(attn_config *c, attn_description *d, double partial)
         read_rope_gguf(c, d);
         return;
     }
-    const double base = attn_config_number(c, "rope_theta|rotary_emb_base|global_rope_theta", 10000);
-    const double local_base = attn_config_number(c, "rope_local_base_freq|local_rope_theta", 0);
+    const double base = attn_config_number(c, "rope_theta|rotary_emb_base|global_rope_theta", d->rope.base > 0 ? d->rope.base : 10000);
+    const double local_base = attn_config_number(c, "rope_local_base_freq|local_rope_theta", d->local_rope.base);
     if (partial > 0)
         partial = attn_config_number(c, "partial_rotary_factor|rotary_pct", partial);
     char name[NAME_BYTES];
@@ -358,6 +358,8 @@ void attn_config_rope(attn_config *c, attn_description *d, double partial)
     }
     if (c->status == ATTN_OK)
         c->status = full.status != ATTN_OK ? full.status : local.status;
+    if (d->rope.scaling == ATTN_ROPE_DYNAMIC) /* what it stretches to */
+        d->context_length = (int64_t)fmin((double)d->context_length * d->rope.factor, INT32_MAX);
 }
 
 void attn_config_layer_types(attn_config *c, attn_description *d)
@@ -395,6 +397,17 @@ void attn_config_windowed(attn_config *c, attn_description *d, int64_t first, in
         attn_config_fail(c, ATTN_ERR_OUT_OF_MEMORY, "out of memory");
     for (int64_t l = first; d->windowed && l < d->n_layers; l++)
         d->windowed[l] = !every || (l + phase) % every != 0;
+}
+
+double attn_config_number_or_null(attn_config *c, const char *name, double fallback)
+{
+    return json_is_null(json_object_get(c->json, name)) ? 0 : attn_config_number(c, name, fallback);
+}
+
+int64_t attn_config_window(attn_config *c, int64_t fallback)
+{
+    const bool none = json_is_null(json_object_get(c->json, "sliding_window"));
+    return none ? 0 : attn_config_int(c, "sliding_window|@attention.sliding_window", 1, INT32_MAX, c->json ? fallback : 0);
 }
 
 void attn_config_refuse(attn_config *c, const char *name)
@@ -449,9 +462,12 @@ void attn_config_decoder_sizes(attn_config *c, attn_description *d)
     d->has_logits = true;
     d->n_layers = attn_config_need(c, "num_hidden_layers|n_layer|num_layers|@block_count", 1, 4096);
     d->d_model = attn_config_need(c, "hidden_size|n_embd|d_model|@embedding_length", 1, 1 << 20);
-    d->n_heads = attn_config_need(c, "num_attention_heads|n_head|num_heads|@attention.head_count", 1, 1 << 16);
-    d->n_kv_heads = attn_config_int(c, "num_key_value_heads|@attention.head_count_kv", 1, 1 << 16, d->n_heads);
-    d->head_dim = attn_config_int(c, "head_dim|@attention.key_length", 1, 1 << 16, d->d_model / d->n_heads);
+    if (!d->n_heads || attn_config_has(c, "num_attention_heads"))
+        d->n_heads = attn_config_need(c, "num_attention_heads|n_head|num_heads|@attention.head_count", 1, 1 << 16);
+    d->n_kv_heads = attn_config_int(c, "num_key_value_heads|@attention.head_count_kv", 1, 1 << 16,
+                                    d->n_kv_heads ? d->n_kv_heads : d->n_heads);
+    d->head_dim = attn_config_int(c, "head_dim|@attention.key_length", 1, 1 << 16,
+                                  d->head_dim && c->json ? d->head_dim : d->d_model / d->n_heads);
     d->d_ff = attn_config_int(c, "intermediate_size|n_inner|ffn_dim|@feed_forward_length", 1, 1 << 24, 4 * d->d_model);
     d->context_length =
         attn_config_int(c, "max_position_embeddings|n_positions|n_ctx|@context_length", 1, INT32_MAX, 2048);

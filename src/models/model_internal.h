@@ -18,6 +18,7 @@ struct attn_model {
     bool short_acts;           /* linear layers may take activations of 8 bits or of bf16 */
     char name[128];
     char mix[160];             /* dtypes of the file */
+    char pooling_refused[128]; /* what its files do with hidden states that attn_embed does not; "": nothing */
     int64_t n_parameters, weight_bytes;
 };
 

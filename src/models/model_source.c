@@ -30,6 +30,25 @@ static bool is_file(const char *path)
     return stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
+/* Models of texts and images (Gemma 3) have the configuration of the part that reads text inside. */
+static bool take_text_config(json_t **config)
+{
+    static const char *const shared[] = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings"};
+    json_t *text = json_object_get(*config, "text_config");
+    bool good = true;
+    if (!json_is_string(json_object_get(text, "model_type")))
+        return true;
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        json_t *value = json_object_get(*config, shared[i]);
+        if (value && !json_object_get(text, shared[i]))
+            good &= json_object_set(text, shared[i], value) == 0;
+    }
+    json_incref(text);
+    json_decref(*config);
+    *config = text;
+    return good;
+}
+
 static attn_status read_config(const char *path, json_t **config, char *error, size_t error_size)
 {
     attn_mapped_file *file;
@@ -40,7 +59,7 @@ static attn_status read_config(const char *path, json_t **config, char *error, s
     *config = attn_json_parse((const char *)file->data, file->size, reason, sizeof reason);
     attn_mapped_file_close(file);
     if (*config && json_is_object(*config))
-        return ATTN_OK;
+        return take_text_config(config) ? ATTN_OK : attn_io_no_memory(error, error_size, path);
     if (*config) {
         json_decref(*config);
         *config = NULL;
@@ -212,10 +231,45 @@ json_t *attn_source_side_file(const attn_model_source *source, const char *name)
     return file;
 }
 
-bool attn_source_pools_first(const attn_model_source *source)
+/* The field of 1_Pooling/config.json that is on; NULL: none. */
+static const char *pooling_mode(json_t *config, const char **second)
 {
-    json_t *config = attn_source_side_file(source, "1_Pooling/config.json");
-    const bool first = json_is_true(json_object_get(config, "pooling_mode_cls_token"));
+    const char *key, *mode = json_string_value(json_object_get(config, "pooling_mode"));
+    json_t *value;
+    *second = NULL;
+    json_object_foreach(config, key, value)
+        if (!strncmp(key, "pooling_mode_", 13) && json_is_true(value)) {
+            *second = mode;
+            mode = key;
+        }
+    return mode;
+}
+
+static bool is_one_of(const char *text, const char *const *list)
+{
+    while (*list && strcmp(text, *list))
+        list++;
+    return *list != NULL;
+}
+
+void attn_source_pooling(const attn_model_source *source, bool *first, char *refused, size_t refused_size)
+{
+    static const char *const means[] = {"mean", "pooling_mode_mean_tokens", NULL}, *const firsts[] = {"cls", "pooling_mode_cls_token", NULL};
+    static const char *const served[] = {"Transformer", "Pooling", "Normalize", "Dropout", NULL};
+    json_t *modules = attn_source_side_file(source, "modules.json"), *config = attn_source_side_file(source, "1_Pooling/config.json");
+    const char *second, *mode = pooling_mode(config, &second);
+    *refused = '\0';
+    *first = mode && is_one_of(mode, firsts);
+    if (second)
+        snprintf(refused, refused_size, "1_Pooling/config.json: %.40s and %.40s together", second, mode);
+    else if (mode && !*first && !is_one_of(mode, means))
+        snprintf(refused, refused_size, "1_Pooling/config.json: %.40s", mode);
+    for (size_t i = 0; !*refused && i < json_array_size(modules); i++) {
+        const char *type = json_string_value(json_object_get(json_array_get(modules, i), "type"));
+        const char *dot = type ? strrchr(type, '.') : NULL;
+        if (type && !is_one_of(dot ? dot + 1 : type, served))
+            snprintf(refused, refused_size, "modules.json: %.80s", type);
+    }
+    json_decref(modules);
     json_decref(config);
-    return first;
 }

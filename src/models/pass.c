@@ -110,6 +110,7 @@ void attn_pass_finish(attn_pass *pass)
     free(pass->first);
     free(pass->slots);
     free(pass->positions);
+    attn_pass_drop_tables(pass);
 }
 
 static void swap_streams(attn_pass *pass)

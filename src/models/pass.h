@@ -20,6 +20,8 @@ typedef struct attn_pass {
     float *x, *y, *h;    /* [total, d_model] residual stream, the next one, input of a sublayer */
     float *q, *k, *v, *heads; /* [total, heads * head_dim] */
     float *mlp;          /* scratch of the feed-forward layer */
+    float *rope_tables[2]; /* of the description's rope and local_rope, where kernels have no rule for them: cosines, then
+                              sines, each [total][rotary_dim / 2]. Made when first needed */
 } attn_pass;
 
 /* Allocates and fills the pass for `args`; finish frees it. */
@@ -30,8 +32,9 @@ void attn_pass_finish(attn_pass *pass);
 attn_status attn_pass_attention(attn_pass *pass, int64_t layer, int32_t kind);
 
 /* Rotary positions of x [total, heads * head_dim], in place; back: the gradient of that rotation. Reads s, d, total and
- * positions of the pass. */
+ * positions of the pass, and may fill rope_tables, which _drop_tables frees. */
 attn_status attn_pass_rotate(attn_pass *pass, int64_t layer, int64_t heads, bool back, float *x);
+void attn_pass_drop_tables(attn_pass *pass);
 
 /* Runs all blocks on x. hidden, where not NULL, is called with the stream entering each layer. */
 attn_status attn_pass_blocks(attn_pass *pass, void (*hidden)(attn_pass *pass, int64_t layer));

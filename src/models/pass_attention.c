@@ -124,39 +124,57 @@ static void norm_heads(const attn_pass *pass, const attn_norm *norm, int64_t dim
                        x, dim);
 }
 
-/* Cosines and sines of LongRoPE, a row for each token: [2][total][rotary_dim / 2]. A sequence that has become longer than the
- * model was first trained on takes the divisors of long texts from the call on in which it has (its cached keys stay). */
-static float *longrope_tables(const attn_pass *pass, const attn_rope_desc *rope)
+/* Frequency i of a sequence of `length` tokens. LongRoPE divides by one list up to the length that the model was first trained on
+ * and by another beyond it; a dynamic base grows beyond it, by the NTK rule. */
+static double rope_frequency(const attn_rope_desc *rope, int64_t length, int64_t i)
+{
+    const double n = (double)rope->rotary_dim, share = (double)length / (double)rope->original_length;
+    double base = rope->base, divisor = 1;
+    if (rope->scaling == ATTN_ROPE_LONG)
+        divisor = rope->divisors[length > rope->original_length ? rope->rotary_dim / 2 + i : i];
+    else if (share > 1 && i > 0)
+        base *= pow(rope->factor * share - (rope->factor - 1), n / (n - 2));
+    return pow(base, -2 * (double)i / n) / divisor;
+}
+
+/* A row for each token. Frequencies are those of its sequence's length after this call (cached keys stay as they are). */
+static float *make_tables(const attn_pass *pass, const attn_rope_desc *rope)
 {
     const int64_t n = rope->rotary_dim / 2, sequences = pass->first ? pass->s->batch : 1;
-    float *tables = malloc((size_t)(2 * pass->total * n + 1) * sizeof *tables), *at = tables;
+    const double amplitude = rope->scaling == ATTN_ROPE_LONG ? rope->attention_factor : 1;
+    float *tables = malloc((size_t)(2 * pass->total * n + 1) * sizeof *tables);
     for (int64_t b = 0; tables && b < sequences; b++) {
         const int64_t first = pass->first ? pass->first[b] : 0, end = pass->first ? pass->first[b + 1] : pass->total;
-        const bool is_long = end > first && pass->positions[end - 1] >= rope->original_length;
-        const double *divisors = rope->divisors + (is_long ? n : 0);
-        for (int64_t t = first; t < end; t++)
-            for (int64_t i = 0; i < n; i++, at++) {
-                const double frequency = pow(rope->base, -(double)i / (double)n) / divisors[i];
+        for (int64_t i = 0; first < end && i < n; i++) {
+            const double frequency = rope_frequency(rope, pass->positions[end - 1] + 1, i);
+            for (int64_t t = first; t < end; t++) {
                 const double angle = (double)pass->positions[t] * frequency;
-                at[0] = (float)(rope->attention_factor * cos(angle));
-                at[pass->total * n] = (float)(rope->attention_factor * sin(angle));
+                tables[t * n + i] = (float)(amplitude * cos(angle));
+                tables[(pass->total + t) * n + i] = (float)(amplitude * sin(angle));
             }
+        }
     }
     return tables;
 }
 
-static attn_status rotate_long(attn_pass *pass, const attn_rope_desc *rope, attn_rope_args *r)
+void attn_pass_drop_tables(attn_pass *pass)
 {
-    float *tables = longrope_tables(pass, rope);
-    if (!tables)
+    for (int i = 0; i < 2; i++) {
+        free(pass->rope_tables[i]);
+        pass->rope_tables[i] = NULL;
+    }
+}
+
+static attn_status rotate_by_tables(attn_pass *pass, const attn_rope_desc *rope, attn_rope_args *r)
+{
+    float **tables = &pass->rope_tables[rope == &pass->d->local_rope];
+    if (!*tables && !(*tables = make_tables(pass, rope)))
         return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a pass");
     r->positions = NULL; /* row t of the tables is token t */
-    r->cos_table = tables;
-    r->sin_table = tables + pass->total * (rope->rotary_dim / 2);
+    r->cos_table = *tables;
+    r->sin_table = *tables + pass->total * (rope->rotary_dim / 2);
     r->table_rows = pass->total;
-    const attn_status status = attn_rope(pass->s->ctx, r);
-    free(tables);
-    OPERATOR(status);
+    OPERATOR(attn_rope(pass->s->ctx, r));
     return ATTN_OK;
 }
 
@@ -173,8 +191,8 @@ attn_status attn_pass_rotate(attn_pass *pass, int64_t layer, int64_t heads, bool
     r.base = rope->base;
     r.positions = pass->positions;
     r.positions_stride = pass->total;
-    if (rope->scaling == ATTN_ROPE_LONG)
-        return rotate_long(pass, rope, &r);
+    if (rope->scaling >= ATTN_ROPE_LONG)
+        return rotate_by_tables(pass, rope, &r);
     if (rope->scaling != ATTN_ROPE_PLAIN) {
         r.flags |= rope->no_truncate && rope->scaling == ATTN_ROPE_YARN ? ATTN_ROPE_YARN_EXACT : 0;
         r.scaling = rope->scaling;

@@ -71,10 +71,12 @@ attn_status attn_added_cut(const attn_tokenizer *tokenizer, const attn_trie *tri
         at = end; /* a match that is turned down is not looked into again */
         if ((specials_as_text && token->special) || (token->single_word && !stands_alone(text, len, start, end)))
             continue;
-        if (token->lstrip && start > done)
-            start = blanks_before(text, start, done);
+        if (token->lstrip)
+            start = start > done ? blanks_before(text, start, done) : done;
         if (token->rstrip)
             end = blanks_behind(text, len, end);
+        if (start >= end) /* blanks that the token before has taken */
+            continue;
         if (start > done)
             ATTN_TEXT_TRY(attn_splits_add(out, done, start, -1));
         ATTN_TEXT_TRY(attn_splits_add(out, start, end, index));

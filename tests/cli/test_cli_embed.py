@@ -81,6 +81,8 @@ def test_embed_refusals(attn):
     assert "cannot read" in attn("embed", "/nowhere", code=1)[1]
     assert "no text in standard input" in attn("embed", code=1, stdin="")[1]
     assert "2 to 100" in attn("similar", "a", code=2)[1]
+    if os.path.exists(models.ENCODER):
+        assert "text 3: text is not UTF-8: byte 1 is 0xff" in attn("embed", code=1, stdin=b"a\n\nb\xff\n")[1]
     assert "give a query" in attn("search", "a", code=2)[1]
 
 
@@ -122,6 +124,28 @@ def test_golden_texts(attn):
         assert sum(a * b for a, b in zip(found["embedding"], row)) > 0.9999, found["text"][:40]
     assert "options.weights" in attn("embed", "--act-int8", "--weights", "f32", stdin="a\n", code=1)[1]
     assert "--weights" in attn("embed", "--weights", "q9", code=2)[1]
+
+
+def test_what_a_folder_asks_for(attn):
+    """Poolings and layers behind the model that are not served are refused, unless a pooling is given."""
+    models.need(models.ENCODER)
+    plain, = embed(attn, ["a cup of tea"])
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            os.symlink(os.path.join(models.ENCODER, name), os.path.join(folder, name))
+        os.mkdir(folder + "/1_Pooling")
+        modules = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Pooling"}]
+        dense = modules + [{"type": "sentence_transformers.models.Dense"}]
+        for mode, rest, said in (({"pooling_mode_mean_tokens": True}, modules, ""), ({"pooling_mode": "mean"}, modules, ""),
+                                 ({"pooling_mode_max_tokens": True}, modules, "pooling_mode_max_tokens is not served"),
+                                 ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, modules, "together"),
+                                 ({}, dense, "models.Dense is not served")):
+            for name, value in (("1_Pooling/config.json", mode), ("modules.json", rest)):
+                with open(os.path.join(folder, name), "w") as file:
+                    json.dump(value, file)
+            out, err = attn("embed", "--model", folder, stdin="a cup of tea\n", code=1 if said else 0)
+            assert said in err and (said or json.loads(out) == plain), err
+        assert json.loads(attn("embed", "--model", folder, "--pooling", "mean", stdin="a cup of tea\n")[0]) == plain
 
 
 def fake_package(folder, files):

@@ -24,8 +24,9 @@ DECODER = {"num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 
 
 
 # Unusual options, of those that sweep_families.py tries.
-UNUSUAL = ["bert_mish", "bert_untied", "gemma3_both_scaled", "gpt2_inverse_unscaled", "llama_longrope", "llama_yarn_mscale",
-           "opt_post", "opt_projection", "qwen2_windows"]
+UNUSUAL = ["bert_decoder", "bert_mish", "bert_untied", "gemma3_both_scaled", "gemma3_both_ways", "gpt2_inverse_unscaled",
+           "llama_dynamic_long", "llama_longrope", "llama_yarn_mscale", "opt_post", "opt_projection", "qwen2_windows"]
+GREEDY = ["bert_decoder", "gemma", "gemma3", "gemma3_both_scaled"]
 
 
 def models():
@@ -137,7 +138,7 @@ def main(folder, only):
             np.save(os.path.join(folder, "%s_%s.npy" % (name, what)), array)
 
         save_run(name, {"input_ids": ids}, single, double)
-        if name.startswith("gemma"):
+        if name in GREEDY:
             found = ids
             for _ in range(8):
                 with torch.no_grad():

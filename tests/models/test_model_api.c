@@ -318,6 +318,12 @@ static void test_bad_files(void **state)
         {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4, "
          "\"num_key_value_heads\": 2, \"head_dim\": 4, \"intermediate_size\": 12, \"vocab_size\": 11, "
          "\"hidden_act\": \"step\"}", ATTN_ERR_UNSUPPORTED, "activation \"step\""},
+        {"{\"model_type\": \"qwen3\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4}", ATTN_ERR_FORMAT,
+         "expected [512, 8]"}, /* heads of 128 where nothing is said */
+        {"{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 2, \"hidden_size\": 8,"
+         "\"vocab_size\": 11}}", ATTN_ERR_FORMAT, "expected [2048, 8]"},
+        {"{\"model_type\": \"bert\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4, \"is_decoder\": true, "
+         "\"add_cross_attention\": true}", ATTN_ERR_UNSUPPORTED, "add_cross_attention"},
     };
     char folder[] = "/tmp/attn-test-XXXXXX", path[64], link[64];
     assert_non_null(mkdtemp(folder));

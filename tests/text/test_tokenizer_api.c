@@ -99,6 +99,24 @@ static void test_options(void **state)
     attn_decode_stream_destroy(NULL);
 }
 
+/* Two blanks are a token that takes the blanks around it: what the first match has taken gives no second token. */
+static void test_blanks_taken(void **state)
+{
+    (void)state;
+    const char json[] = "{\"added_tokens\": [{\"id\": 2, \"content\": \"  \", \"lstrip\": true, \"rstrip\": true}],"
+                        " \"model\": {\"type\": \"WordLevel\", \"vocab\": {\"a\": 0, \"[UNK]\": 1}, \"unk_token\": \"[UNK]\"}}";
+    const int32_t want[] = {2, 0};
+    attn_tokenizer *tokenizer;
+    attn_encoding *encoding;
+    assert_int_equal(attn_tokenizer_from_json(json, sizeof json - 1, &tokenizer), ATTN_OK);
+    assert_int_equal(attn_encoding_create(&encoding), ATTN_OK);
+    assert_int_equal(attn_tokenizer_encode(tokenizer, "     a", 6, NULL, 0, NULL, encoding), ATTN_OK);
+    assert_int_equal(attn_encoding_length(encoding), 2);
+    assert_memory_equal(attn_encoding_ids(encoding), want, sizeof want);
+    attn_encoding_destroy(encoding);
+    attn_tokenizer_destroy(tokenizer);
+}
+
 /* A megabyte of one kind of character: quadratic work anywhere would take hours. One thread's work is nothing to the thread
  * sanitizer, which takes 60 times as long for it. */
 #if defined(__SANITIZE_THREAD__)
@@ -261,7 +279,7 @@ static void test_wordpiece_arrays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_json),         cmocka_unit_test(test_options), cmocka_unit_test(test_long),
+        cmocka_unit_test(test_bad_json),         cmocka_unit_test(test_options), cmocka_unit_test(test_blanks_taken), cmocka_unit_test(test_long),
         cmocka_unit_test(test_threads),          cmocka_unit_test(test_spm),     cmocka_unit_test(test_wordpiece_arrays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,7 +125,7 @@ ATTN_API attn_status attn_activation_backward(attn_layers *layers, const attn_ac
 
 enum attn_norm_kind { /* values are ABI */
     ATTN_NORM_RMS = 0,  /* x / sqrt(mean(x^2) + eps) * (offset + weight)                  (Zhang and Sennrich 2019) */
-    ATTN_NORM_LAYER = 1 /* (x - mean) / sqrt(var + eps) * (offset + weight) + bias, var over n  (Ba et al. 2016) */
+    ATTN_NORM_LAYER = 1 /* (x - mean) / sqrt(var + eps) * weight + bias, var over n              (Ba et al. 2016) */
 };
 
 typedef struct attn_norm_args {
@@ -133,7 +133,7 @@ typedef struct attn_norm_args {
     int32_t dtype, kind; /* enum attn_norm_kind */
     int64_t rows, n;
     double eps;          /* >= 0, taken as it is: 1e-5 is usual */
-    double offset;       /* Gemma: 1 */
+    double offset;       /* RMS: Gemma has 1; LAYER: 0 */
     const void *x;       /* [rows, n] */
     int64_t ldx;
     const void *weight;  /* [n]; NULL: every weight is 1 and offset is not used */

@@ -47,7 +47,15 @@ static attn_status through_out(attn_layers *layers, const attn_mha_plan *plan, c
     return ATTN_OK;
 }
 
-/* The keys behind the given ones: adds to d->q, and their own gradients to bias_k and bias_v. */
+/* The operator writes the sinks' gradients; weights' gradients are added to. */
+static void add_sinks(const attn_mha_args *a, const float *d_sinks, float *to)
+{
+    for (int64_t h = 0; d_sinks && h < a->n_heads; h++)
+        to[h] += d_sinks[h];
+}
+
+/* The keys behind the given ones: adds to d->q, and their own gradients to bias_k and bias_v. Sinks have theirs from here: the
+ * operator leaves out queries that see no key, and here every one sees some. */
 static attn_status through_extra(attn_layers *layers, const attn_mha_plan *plan, const attn_mha_gradients *g,
                                  const void *d_heads, const projected *d)
 {
@@ -55,7 +63,7 @@ static attn_status through_extra(attn_layers *layers, const attn_mha_plan *plan,
     const int64_t ld = plan->k_width + plan->v_width, n = a->batch * plan->n_extra * ld;
     attn_sdpa_args s;
     attn_sdpa_backward_args b;
-    void *extra_kv = NULL, *d_extra = NULL;
+    void *extra_kv = NULL, *d_extra = NULL, *sinks = NULL;
     ATTN_TRY(attn_mha_extra(layers, plan, &extra_kv));
     attn_mha_operator_args(plan, 1, extra_kv, &s);
     ATTN_TRY(attn_layers_scratch(layers, n, a->dtype, &d_extra));
@@ -70,7 +78,14 @@ static attn_status through_extra(attn_layers *layers, const attn_mha_plan *plan,
     b.d_key = like(&s.key, d_extra);
     b.d_value = like(&s.value, attn_at(d_extra, a->dtype, plan->k_width));
     b.d_key.stride[0] = b.d_value.stride[0] = plan->n_extra * ld;
+    if (g->weights.sinks) {
+        s.sinks = a->weights.sinks;
+        ATTN_TRY(attn_layers_scratch(layers, a->n_heads, ATTN_F32, &sinks));
+        memset(sinks, 0, (size_t)a->n_heads * sizeof(float)); /* the call accumulates */
+        b.d_sinks = sinks;
+    }
     ATTN_TRY(attn_layers_ctx_status(layers, attn_sdpa_backward(layers->ctx, &b, NULL, 0)));
+    add_sinks(a, sinks, g->weights.sinks);
     if (g->weights.bias_k)
         attn_rows_sum(&layers->team, a->dtype, a->batch, plan->k_width, d_extra, plan->n_extra * ld, g->weights.bias_k);
     if (g->weights.bias_v)
@@ -136,7 +151,7 @@ static attn_status through_operator(attn_layers *layers, const attn_mha_plan *pl
         ATTN_TRY(wide_bias(layers, plan, g, &b.d_bias));
     b.d_relative = g->d_relative;
     void *sinks = NULL, *relative = NULL; /* the operator writes these; weights' gradients are added to */
-    if (g->weights.sinks) {
+    if (g->weights.sinks && (plan->appended || !plan->n_extra)) {
         ATTN_TRY(attn_layers_scratch(layers, a->n_heads, ATTN_F32, &sinks));
         b.d_sinks = sinks;
     }
@@ -154,8 +169,7 @@ static attn_status through_operator(attn_layers *layers, const attn_mha_plan *pl
     }
     if (plan->appended && g->d_bias.data)
         narrow_bias(plan, &b.d_bias, &g->d_bias);
-    for (int64_t h = 0; sinks && h < a->n_heads; h++)
-        g->weights.sinks[h] += ((float *)sinks)[h];
+    add_sinks(a, sinks, g->weights.sinks);
     return ATTN_OK;
 }
 

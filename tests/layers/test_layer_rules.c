@@ -284,9 +284,49 @@ static void test_errors_attention(void **state)
     EXPECT_ERROR(attn_decoder_rnn_forward(layers, &d), ATTN_ERR_INVALID_ARGUMENT, "args.weights.v_align");
 }
 
+/* Appended keys are merged in where a mask counts from lengths; a query that sees none of the given keys still has its share of the
+ * sink's gradient. */
+static double loss_with_sink(const double *x, const float *sinks, float *d_sinks)
+{
+    static _Alignas(64) uint8_t saved[1 << 14];
+    const int64_t kv_len[2] = {2, 0};
+    double out[12], loss = 0;
+    attn_mha_args a;
+    attn_mha_gradients g;
+    size_t bytes;
+    ATTN_ARGS_INIT(&a);
+    ATTN_ARGS_INIT(&g);
+    a.dtype = ATTN_F64, a.batch = 2, a.seq_q = 3, a.d_query = a.head_dim = 2, a.n_heads = 1, a.query = x, a.out = out;
+    a.weights.bias_k = x + 12, a.weights.bias_v = x + 14, a.weights.sinks = sinks, a.mask.kv_len = kv_len;
+    assert_int_equal(attn_mha_saved_bytes(layers, &a, &bytes), ATTN_OK);
+    assert_true(bytes <= sizeof saved);
+    a.saved = saved, g.d_out = x, g.weights.sinks = d_sinks;
+    assert_int_equal(attn_mha_forward(layers, &a), ATTN_OK);
+    if (d_sinks)
+        assert_int_equal(attn_mha_backward(layers, &a, &g), ATTN_OK);
+    for (int i = 0; i < 12; i++)
+        loss += out[i] * x[i];
+    return loss;
+}
+
+static void test_sink_beside_appended_keys(void **state)
+{
+    double x[16];
+    float d_sinks = 0.5f, up = 0.25f + 0x1p-10f, down = 0.25f - 0x1p-10f, sinks = 0.25f;
+    (void)state;
+    for (int i = 0; i < 16; i++)
+        x[i] = sin(3 * i + 1);
+    loss_with_sink(x, &sinks, &d_sinks);
+    d_sinks = 0.5f; /* again, in scratch memory that was used */
+    loss_with_sink(x, &sinks, &d_sinks);
+    const double slope = (loss_with_sink(x, &up, NULL) - loss_with_sink(x, &down, NULL)) * 0x1p9;
+    assert_true(fabs(slope) > 0.01 && fabs(d_sinks - 0.5 - slope) < 1e-5);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_at_a_time), cmocka_unit_test(test_rnn_in_pieces),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sink_beside_appended_keys),
+                                       cmocka_unit_test(test_one_at_a_time), cmocka_unit_test(test_rnn_in_pieces),
                                        cmocka_unit_test(test_rows_alone),    cmocka_unit_test(test_loss_in_chunks),
                                        cmocka_unit_test(test_errors_rows),   cmocka_unit_test(test_errors_tokens),
                                        cmocka_unit_test(test_errors_attention)};

@@ -2,12 +2,37 @@
 #include "model_use.h"
 #include "train_cli.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* ---- What the library says, in the words of the command line ---- */
+
+static void say_in_options(const char *error)
+{
+    static const char *const words[][2] = {{"d_model", "--width"},       {"n_heads", "--heads"},   {"n_kv_heads", "--kv-heads"},
+                                           {"n_layers", "--layers"},     {"d_ff", "--ff"},         {"context", "--context"},
+                                           {"vocab_size", "--vocab"},    {"LLAMA", "--arch llama"}};
+    char said[1024] = "";
+    size_t n = 0;
+    while (*error && n + 32 < sizeof said) {
+        const size_t length = strspn(error, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+        const char *word = NULL;
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            if (strlen(words[i][0]) == length && strncmp(words[i][0], error, length) == 0)
+                word = words[i][1];
+        const size_t taken = length ? length : 1;
+        n += (size_t)snprintf(said + n, sizeof said - n, "%.*s", word ? 32 : (int)taken, word ? word : error);
+        error += taken;
+        n = n < sizeof said ? n : sizeof said - 1;
+    }
+    cli_error("train", "%s", said);
+}
 
 /* ---- A run ---- */
 
@@ -57,7 +82,7 @@ static bool create_trainer(train_run *run)
         cli_error("train", "--context is %lld; the model has %lld positions", (long long)run->s.length,
                   (long long)run->s.model.context);
     else
-        cli_error("train", "%s", attn_train_error());
+        say_in_options(attn_train_error());
     return false;
 }
 
@@ -97,6 +122,11 @@ static bool open_log(train_run *run, int64_t keep)
     run->log = path ? fopen(path, keep > 0 ? "r+" : "w") : NULL;
     if (run->log)
         setvbuf(run->log, NULL, _IOLBF, 0); /* for those who watch it */
+    if (run->log && flock(fileno(run->log), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        cli_error("train", "another process is training in %s", run->s.folder);
+        free(path);
+        return false;
+    }
     bool good = run->log && (keep == 0 || (ftruncate(fileno(run->log), keep) == 0 && fseek(run->log, 0, SEEK_END) == 0));
     if (!good)
         cli_error("train", "cannot write %s: %s", path ? path : "log.jsonl", strerror(errno));
@@ -187,6 +217,11 @@ static bool make_folder(const char *folder, bool *made)
     return false;
 }
 
+static double machine_memory(void)
+{
+    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
 /* Sizes that cannot be are named before anything is written. */
 static bool sizes_are_possible(train_run *run)
 {
@@ -194,11 +229,11 @@ static bool sizes_are_possible(train_run *run)
     o.vocab_size = run->s.chars ? 100 : run->s.vocab_size;
     ATTN_ARGS_INIT(&run->info);
     if (attn_train_plan(&o, run->s.batch, run->s.length, &run->info) != ATTN_OK) {
-        cli_error("train", "%s", attn_train_error());
+        say_in_options(attn_train_error());
         return false;
     }
     const double needed = (double)run->info.state_bytes + (double)run->info.activation_bytes;
-    const double there = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    const double there = machine_memory();
     if (there <= 0 || needed <= there)
         return true;
     cli_error("train", "width %lld, context %lld and batch %lld need %.1f GB of memory (%.4g million parameters; activations "
@@ -232,6 +267,24 @@ static bool texts_are_long_enough(const train_run *run)
         fprintf(stderr, "attn train: no validation: %g of the texts is %lld tokens, fewer than the context\n",
                 run->s.validation_share, (long long)info.n_validation);
     return run->s.n_validation == 0;
+}
+
+/* Files that a killed run was writing: NAME.PID-TIME-N.tmp of our own names. Called where the folder's log is locked. */
+static void remove_half_written(const char *folder)
+{
+    static const char *const names[] = {"checkpoint.safetensors", "model.safetensors", "config.json", "loss.svg", "loss.png",
+                                        "tokenizer.json", "tokenizer_config.json", "tokens.bin"};
+    DIR *list = opendir(folder);
+    for (const struct dirent *e = list ? readdir(list) : NULL; e; e = readdir(list))
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            const size_t n = strlen(names[i]);
+            const char *rest = strncmp(e->d_name, names[i], n) == 0 ? e->d_name + n : "";
+            int used = 0;
+            if (sscanf(rest, ".%*d-%*x-%*u.tmp%n", &used) == 0 && used > 0 && !rest[used])
+                unlinkat(dirfd(list), e->d_name, 0);
+        }
+    if (list)
+        closedir(list);
 }
 
 /* What a run that has no checkpoint leaves behind: nothing. */
@@ -285,28 +338,42 @@ static bool begin(train_run *run, json_t **state)
         run->info.options = run->s.model;
     }
     good = good && allocate_batch(run) && get_info(run) && open_log(run, *state ? whole_of(*state, "log_bytes") : 0);
-    if (!good && !run->s.resume)
+    if (good)
+        remove_half_written(run->s.folder);
+    else if (!run->s.resume)
         remove_beginnings(run);
     return good;
 }
 
 /* ---- Dry run ---- */
 
-/* Seconds of one real step on made-up ids, the second of two; 0: not measured, because the memory is more than 2 GB. */
+/* Sequences of the batch that are timed: as many as take some seconds. */
+static int64_t timed_sequences(const train_run *run)
+{
+    int64_t n = run->s.batch;
+    while (n > 1 && run->info.flops_per_token * (double)(n * run->s.length) > 3e11)
+        n = (n + 1) / 2;
+    return n;
+}
+
+/* Seconds of a step, from a real one on made-up ids, the second of two; 0: not measured, because this machine has not the memory. */
 static double time_step(train_run *run)
 {
-    const int64_t n = run->s.batch * run->s.length;
+    const int64_t sequences = timed_sequences(run), n = sequences * run->s.length;
     attn_train_batch batch;
     attn_train_update u;
-    double begin_time = 0;
+    attn_trainer_info part;
+    double begin_time = 0, update_time = 0;
     run->tokens = malloc((size_t)n * sizeof *run->tokens);
-    if (!run->tokens || run->info.state_bytes + run->info.activation_bytes > 2000000000 ||
+    ATTN_ARGS_INIT(&part);
+    if (!run->tokens || attn_train_plan(&run->info.options, sequences, run->s.length, &part) != ATTN_OK ||
+        (double)part.state_bytes + (double)part.activation_bytes > 0.9 * machine_memory() ||
         attn_trainer_create(&run->info.options, &run->trainer) != ATTN_OK)
         return 0;
     for (int64_t i = 0; i < n; i++)
         run->tokens[i] = (int32_t)((uint64_t)i * 2654435761u % (uint64_t)run->info.options.vocab_size);
     ATTN_ARGS_INIT(&batch);
-    batch.batch = run->s.batch;
+    batch.batch = sequences;
     batch.length = run->s.length;
     batch.tokens = batch.targets = run->tokens;
     batch.source = run->s.model.arch == ATTN_TRAIN_ENCDEC ? run->tokens : NULL;
@@ -314,11 +381,14 @@ static double time_step(train_run *run)
     for (int i = 0; i < 2; i++) {
         begin_time = train_now();
         ATTN_ARGS_INIT(&u);
-        if (attn_trainer_accumulate(run->trainer, &batch, NULL) != ATTN_OK ||
-            attn_trainer_update(run->trainer, 0, &u) != ATTN_OK)
+        if (attn_trainer_accumulate(run->trainer, &batch, NULL) != ATTN_OK)
+            return 0;
+        update_time = train_now();
+        if (attn_trainer_update(run->trainer, 0, &u) != ATTN_OK)
             return 0;
     }
-    return (train_now() - begin_time) * (double)run->s.accumulate;
+    return (update_time - begin_time) * (double)(run->s.accumulate * run->s.batch) / (double)sequences +
+           train_now() - update_time;
 }
 
 static int dry_run(train_run *run)
@@ -330,12 +400,14 @@ static int dry_run(train_run *run)
     o.vocab_size = run->s.chars ? 100 : run->s.vocab_size; /* characters are counted only when they are learnt */
     ATTN_ARGS_INIT(&run->info);
     if (attn_train_plan(&o, run->s.batch, run->s.length, &run->info) != ATTN_OK) {
-        cli_error("train", "%s", attn_train_error());
+        say_in_options(attn_train_error());
         return CLI_FAILED;
     }
     run->rate = train_product_rate(o.n_threads);
     const double seconds = time_step(run);
     train_show_plan(run, seconds);
+    if (seconds <= 0)
+        printf("time        not measured: this machine has %.0f MB of memory\n", machine_memory() / 1e6);
     printf("text        %.2f MB; nothing was written\n", (double)bytes / 1e6);
     return CLI_OK;
 }

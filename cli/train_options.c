@@ -323,6 +323,15 @@ static bool repeats_suit(const train_settings *s)
     return false;
 }
 
+/* Only the model of 2017 comes both ways. */
+static bool norms_suit(const train_settings *s)
+{
+    if (!(s->model.flags & ATTN_TRAIN_PRE_NORM) || s->model.arch == ATTN_TRAIN_ENCDEC)
+        return true;
+    cli_error("train", "--pre-norm is for --arch encdec; in the other architectures the place of norms is given");
+    return false;
+}
+
 /* --from brings architecture, sizes and vocabulary. */
 static bool sizes_are_the_models(const train_settings *s)
 {
@@ -362,7 +371,7 @@ bool train_read_settings(train_settings *s, int argc, char **argv)
         cli_error("train", "where to? -o DIR is missing");
         return false;
     }
-    if (!task_is_alone(s) || !sizes_are_the_models(s) || !repeats_suit(s))
+    if (!task_is_alone(s) || !sizes_are_the_models(s) || !repeats_suit(s) || !norms_suit(s))
         return false;
     if (s->n_texts == 0 && !s->resume && !s->task) {
         cli_error("train", "no text given");

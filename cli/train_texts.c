@@ -1,6 +1,7 @@
 /* train_texts.c - from text files to a vocabulary and ids on the disk; pairs for an encoder-decoder. */
 #include "train_cli.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,9 +39,19 @@ int64_t train_text_bytes(const train_settings *s)
     return bytes;
 }
 
-static bool failed(const char *what)
+/* "texts[1]: ..." is said with the name of that file. */
+static bool failed(const train_run *run, const char *what)
 {
-    cli_error("train", "%s: %s", what, attn_train_error());
+    const train_settings *s = &run->s;
+    const char *error = attn_train_error();
+    long long at;
+    int used = 0;
+    if (sscanf(error, "texts[%lld]%n", &at, &used) == 1 && used && at >= 0 && at < s->n_texts)
+        cli_error("train", "%s: %s%s", what, s->texts[at], error + used);
+    else if (sscanf(error, "validation[%lld]%n", &at, &used) == 1 && used && at >= 0 && at < s->n_validation)
+        cli_error("train", "%s: %s%s", what, s->validation[at], error + used);
+    else
+        cli_error("train", "%s: %s", what, error);
     return false;
 }
 
@@ -59,7 +70,7 @@ static bool learn(const train_run *run, const text_list *texts, const char *path
     a.specials = arch == ATTN_TRAIN_BERT ? masked : arch == ATTN_TRAIN_ENCDEC ? pairs : decoder;
     a.n_specials = arch == ATTN_TRAIN_BERT || arch == ATTN_TRAIN_ENCDEC ? 3 : 1;
     a.flags = run->s.chars ? ATTN_LEARN_CHARS : 0;
-    return attn_train_learn(&a, path) == ATTN_OK || failed("learning the vocabulary");
+    return attn_train_learn(&a, path) == ATTN_OK || failed(run, "learning the vocabulary");
 }
 
 static bool load_tokenizer(train_run *run, const char *path)
@@ -85,7 +96,7 @@ static bool encode(const train_run *run, const text_list *texts, const text_list
     a.n_validation = validation->n;
     a.validation_share = run->s.validation_share;
     a.path = path;
-    return attn_train_encode(&a) == ATTN_OK || failed("encoding the texts");
+    return attn_train_encode(&a) == ATTN_OK || failed(run, "encoding the texts");
 }
 
 /* ---- Pairs ---- */
@@ -219,7 +230,7 @@ bool train_prepare_data(train_run *run)
     if (good && !pairs && !run->s.resume)
         good = encode(run, &texts, &validation, ids);
     if (good && !pairs)
-        good = attn_train_data_open(ids, &run->data) == ATTN_OK || failed("opening the ids");
+        good = attn_train_data_open(ids, &run->data) == ATTN_OK || failed(run, "opening the ids");
     free_texts(&texts);
     free_texts(&validation);
     free(vocabulary);

@@ -15,8 +15,10 @@ import hf_models  # noqa: E402
 def main():
     folder = sys.argv[1]
     text = sys.argv[2] if len(sys.argv) > 2 else "It was the other mother who said so, in the year 1812."
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json"))
-    ids = np.array([tokenizer(text)["input_ids"]], np.int64)
+    ids = np.array([transformers.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]], np.int64)
+    plain = transformers.PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json"))(text)["input_ids"]
+    if ids[0].tolist() != plain:
+        sys.exit("AutoTokenizer gives %s, tokenizer.json %s" % (ids[0].tolist(), plain))
     masked = "ForMaskedLM" in open(os.path.join(folder, "config.json"), encoding="utf-8").read()
     kind = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
     model, report = kind.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)

@@ -51,7 +51,8 @@ typedef struct attn_train_learn_args {
     void *progress_user;
 } attn_train_learn_args;
 
-/** Learns a vocabulary and writes it as a tokenizer.json (whole or not at all).
+/** Learns a vocabulary and writes it as a tokenizer.json (whole or not at all), and where path ends in that name a
+ * tokenizer_config.json beside it, which makes Transformers' AutoTokenizer read the file as it is.
  *
  * Byte-level BPE (Sennrich et al. 2016; GPT-2's split pattern and byte alphabet): after the special tokens come the 256
  * bytes in the order of their spelling, then merges, the most frequent pair first, ties by lower ids. Fewer than

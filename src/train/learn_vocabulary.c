@@ -66,37 +66,32 @@ static attn_status count_pairs(bpe_learner *l)
     return attn_pair_rank_all(&l->pairs);
 }
 
-/* Adds `by` times the word's count to all its pairs; those with symbol `made` note that they come in it. */
-static attn_status count_word(bpe_learner *l, uint32_t index, int64_t by, uint32_t made)
+/* Replaces left right by `made` in one word, from the left, and counts only the pairs that this takes away and makes: those with
+ * `made` note that they come in the word. */
+static attn_status merge_word(bpe_learner *l, uint32_t index, uint32_t left, uint32_t right, uint32_t made)
 {
-    const bpe_word *w = &l->words[index];
-    const uint32_t *s = l->symbols + w->first;
-    for (uint32_t k = 1; k < w->n; k++)
-        ATTN_TRAIN_TRY(attn_pair_add(&l->pairs, attn_pair_key(s[k - 1], s[k]), by * w->count,
-                                     s[k - 1] == made || s[k] == made ? index : ATTN_PAIR_NO_WORD));
-    return ATTN_OK;
-}
-
-/* Replaces left right by `made` in one word, from the left. False: the pair is not there (any more). */
-static bool merge_word(bpe_word *w, uint32_t *s, uint32_t left, uint32_t right, uint32_t made)
-{
-    uint32_t n = 0;
+    bpe_word *w = &l->words[index];
+    uint32_t *s = l->symbols + w->first;
+    uint32_t n = 0, before = 0; /* before: the symbol that stood in front */
+    bool joined = false;        /* what stood in front was merged, and its pairs are gone already */
     for (uint32_t k = 0; k < w->n; n++) {
-        bool here = k + 1 < w->n && s[k] == left && s[k + 1] == right;
-        s[n] = here ? made : s[k];
+        const bool here = k + 1 < w->n && s[k] == left && s[k + 1] == right;
+        const uint32_t last = here ? right : s[k];
+        if (here && k > 0 && !joined)
+            ATTN_TRAIN_TRY(attn_pair_add(&l->pairs, attn_pair_key(before, left), -w->count, ATTN_PAIR_NO_WORD));
+        if (here)
+            ATTN_TRAIN_TRY(attn_pair_add(&l->pairs, attn_pair_key(left, right), -w->count, ATTN_PAIR_NO_WORD));
         k += here ? 2 : 1;
+        if (here && k < w->n)
+            ATTN_TRAIN_TRY(attn_pair_add(&l->pairs, attn_pair_key(right, s[k]), -w->count, ATTN_PAIR_NO_WORD));
+        s[n] = here ? made : last;
+        if (n > 0 && (here || joined))
+            ATTN_TRAIN_TRY(attn_pair_add(&l->pairs, attn_pair_key(s[n - 1], s[n]), w->count, index));
+        before = last;
+        joined = here;
     }
-    bool changed = n < w->n;
     w->n = n;
-    return changed;
-}
-
-static bool word_has(const bpe_word *w, const uint32_t *s, uint32_t left, uint32_t right)
-{
-    for (uint32_t k = 1; k < w->n; k++)
-        if (s[k - 1] == left && s[k] == right)
-            return true;
-    return false;
+    return ATTN_OK;
 }
 
 /* Merges a pair everywhere and ranks the pairs that this makes. */
@@ -105,15 +100,8 @@ static attn_status apply_merge(bpe_learner *l, uint64_t key, uint32_t *words, si
 {
     uint32_t left = (uint32_t)(key >> 32), right = (uint32_t)key;
     size_t first_new = l->pairs.n;
-    for (size_t i = 0; i < n_words; i++) {
-        bpe_word *w = &l->words[words[i]];
-        uint32_t *s = l->symbols + w->first;
-        if (!word_has(w, s, left, right))
-            continue;
-        ATTN_TRAIN_TRY(count_word(l, words[i], -1, made));
-        merge_word(w, s, left, right, made);
-        ATTN_TRAIN_TRY(count_word(l, words[i], 1, made));
-    }
+    for (size_t i = 0; i < n_words; i++)
+        ATTN_TRAIN_TRY(merge_word(l, words[i], left, right, made));
     /* pairs with `made` are new, and all new pairs have it */
     for (size_t i = first_new; i < l->pairs.n; i++)
         ATTN_TRAIN_TRY(attn_pair_rank_it(&l->pairs, l->pairs.data[i].key));
@@ -166,7 +154,37 @@ static json_t *byte_level_step(void)
                      "trim_offsets", 1, "use_regex", 1);
 }
 
-/* Writes the file; takes vocab and merges over. */
+/* tokenizer_config.json beside a path that ends in tokenizer.json: without it Transformers would take the class that usually goes
+ * with the model (BERT's: WordPiece) instead of the file as it is. */
+static attn_status write_config(const char *path, const char *const *specials, int64_t n_specials, bool byte_level)
+{
+    static const struct {
+        const char *role, *spelling;
+    } known[] = {{"bos_token", "<|endoftext|>"}, {"eos_token", "<|endoftext|>"}, {"bos_token", "<s>"}, {"eos_token", "</s>"},
+                 {"pad_token", "<pad>"}, {"pad_token", "[PAD]"}, {"mask_token", "[MASK]"}};
+    static const char ending[] = "tokenizer.json";
+    const size_t n = strlen(path), base = n - (sizeof ending - 1);
+    if (n < sizeof ending - 1 || strcmp(path + base, ending) != 0 || (base > 0 && path[base - 1] != '/'))
+        return ATTN_OK;
+    char *beside = malloc(n + sizeof "_config");
+    json_t *root = json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0);
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        for (int64_t i = 0; i < n_specials; i++)
+            if (strcmp(specials[i], known[k].spelling) == 0)
+                json_object_set_new(root, known[k].role, json_string(specials[i]));
+    if (!byte_level)
+        json_object_set_new(root, "unk_token", json_string("<unk>"));
+    attn_status status = beside && root ? ATTN_OK : attn_train_no_memory();
+    if (status == ATTN_OK) {
+        snprintf(beside, n + sizeof "_config", "%.*stokenizer_config.json", (int)base, path);
+        status = attn_export_json(beside, root, attn_train_error_buffer(), ATTN_TRAIN_ERROR_BYTES);
+    }
+    json_decref(root);
+    free(beside);
+    return status;
+}
+
+/* Writes the files; takes vocab and merges over. */
 static attn_status write_tokenizer(const char *path, const char *const *specials,
                                    int64_t n_specials, json_t *vocab, json_t *merges,
                                    bool byte_level)
@@ -188,7 +206,7 @@ static attn_status write_tokenizer(const char *path, const char *const *specials
     attn_status status = attn_export_json(path, root, attn_train_error_buffer(),
                                           ATTN_TRAIN_ERROR_BYTES);
     json_decref(root);
-    return status;
+    return status == ATTN_OK ? write_config(path, specials, n_specials, byte_level) : status;
 }
 
 /* The spelling of every id that is not special: [256 + n_merges], each to be freed. */

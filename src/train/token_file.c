@@ -97,7 +97,7 @@ static size_t part_end(const attn_text *text, size_t at)
     return text->size;
 }
 
-static attn_status encode_text(encoder *e, const attn_text *text)
+static attn_status encode_text(encoder *e, const attn_text *text, const char *name, int64_t index)
 {
     attn_encode_options options;
     ATTN_ARGS_INIT(&options);
@@ -109,7 +109,8 @@ static attn_status encode_text(encoder *e, const attn_text *text)
         attn_status status = attn_tokenizer_encode(e->args->tokenizer, text->data + at, end - at, NULL,
                                                    0, &options, e->encoding);
         if (status != ATTN_OK)
-            return attn_train_fail(status, "encoding from byte %zu: %s", at, attn_tokenizer_error());
+            return attn_train_fail(status, "%s[%lld]: encoding from byte %zu: %s", name, (long long)index, at,
+                                   attn_tokenizer_error());
         ATTN_TRAIN_TRY(
             add_ids(e, attn_encoding_ids(e->encoding), attn_encoding_length(e->encoding)));
         e->done += (int64_t)(end - at);
@@ -174,10 +175,10 @@ static attn_status encode_all(encoder *e)
     for (int64_t i = 0; i < a->n_validation; i++)
         e->total += (int64_t)a->validation[i].size;
     for (int64_t i = 0; i < a->n_texts; i++)
-        ATTN_TRAIN_TRY(encode_text(e, &a->texts[i]));
+        ATTN_TRAIN_TRY(encode_text(e, &a->texts[i], "texts", i));
     n_train = e->ids.n;
     for (int64_t i = 0; i < a->n_validation; i++)
-        ATTN_TRAIN_TRY(encode_text(e, &a->validation[i]));
+        ATTN_TRAIN_TRY(encode_text(e, &a->validation[i], "validation", i));
     if (a->n_validation == 0)
         n_train -= (int64_t)((double)n_train * a->validation_share);
     ATTN_TRAIN_REQUIRE(n_train >= 2, "the texts give %lld training ids; at least 2 are needed",

@@ -1,4 +1,5 @@
 """attn train: a run that is killed (-9) and resumed ends in the same bits as one that was left alone; bad input is named."""
+import fcntl
 import json
 import os
 import resource
@@ -34,6 +35,30 @@ class Train(unittest.TestCase):
     def train(self, name, steps, *more):
         return [TEXT, "-o", self.at(name), "--steps", str(steps), *SIZES, *more]
 
+    def file(self, name, content):
+        with open(self.at(name), "wb") as file:
+            file.write(content)
+        return self.at(name)
+
+    def test_merges_are_those_of_counting_anew(self):
+        letters = "".join("abcb"[(i * i // 7 + i // 5) % 4] for i in range(900)) + "aaaaaaa"
+        self.assertEqual(attn(self.file("t", letters.encode()), "-o", self.at("m"), "--steps", "1", *SIZES).returncode, 0)
+        tokenizer = json.loads(read(self.at("m"), "tokenizer.json"))["model"]
+        word, ids, merges = list(letters), tokenizer["vocab"], []
+        while len(merges) < len(tokenizer["merges"]):
+            counts = {}
+            for pair in zip(word, word[1:]):
+                counts[pair] = counts.get(pair, 0) + 1
+            best = min(counts, key=lambda pair: (-counts[pair], ids[pair[0]], ids[pair[1]]))
+            merges.append(" ".join(best))
+            i = 0
+            while i + 1 < len(word):
+                if (word[i], word[i + 1]) == best:
+                    word[i:i + 2] = ["".join(best)]
+                i += 1
+        self.assertGreater(len(merges), 30)
+        self.assertEqual(merges, [m if isinstance(m, str) else " ".join(m) for m in tokenizer["merges"]])
+
     def test_killed_and_resumed_equals_never_stopped(self):
         steps = 400
         whole = attn(*self.train("whole", steps, "--threads", "1", "--repeat", "0.25"))
@@ -47,8 +72,16 @@ class Train(unittest.TestCase):
             time.sleep(0.005)
         killed.send_signal(signal.SIGKILL)
         killed.wait()
+        self.file("killed/checkpoint.safetensors.123-1a2b-0.tmp", b"half written")
+        kept = self.file("killed/other.123-1a2b-0.tmp", b"not ours")
+        with open(log) as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            second = attn("--resume", "-o", self.at("killed"))
+            self.assertEqual(second.returncode, 1)
+            self.assertIn("another process", second.stderr)
         resumed = attn("--resume", "-o", self.at("killed"), "--threads", "2")
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertEqual([n for n in os.listdir(self.at("killed")) if n.endswith(".tmp")], [os.path.basename(kept)])
         self.assertEqual(read(self.at("whole"), "model.safetensors"), read(self.at("killed"), "model.safetensors"))
         lines = [json.loads(line) for line in read(log).splitlines()]
         self.assertEqual([line["step"] for line in lines], list(range(1, steps + 1)))
@@ -59,6 +92,9 @@ class Train(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         for name in ("config.json", "tokenizer.json", "loss.svg", "loss.png", "checkpoint.safetensors"):
             self.assertGreater(os.path.getsize(os.path.join(self.at("m"), name)), 100, name)
+        config = json.loads(read(self.at("m"), "tokenizer_config.json"))
+        self.assertEqual(config["tokenizer_class"], "PreTrainedTokenizerFast")
+        self.assertEqual(config["eos_token"], "<|endoftext|>")
         used = subprocess.run([ATTN, "generate", "--model", self.at("m"), "-n", "4", "the row"], capture_output=True)
         self.assertEqual(used.returncode, 0, used.stderr)
 
@@ -79,13 +115,17 @@ class Train(unittest.TestCase):
     def test_dry_run_writes_nothing(self):
         done = attn("--dry-run", *self.train("none", 6))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("parameters", done.stdout)
+        for word in ("parameters", "memory", "time"):
+            self.assertIn(word, done.stdout)
         self.assertFalse(os.path.exists(self.at("none")))
 
     def test_bad_input_is_named(self):
         for words, said in ((["-o", self.at("x")], "no text"), ([TEXT], "-o DIR"),
                             (["/nonexistent", "-o", self.at("x")], "/nonexistent"),
-                            ([*self.train("x", 5), "--heads", "3"], "d_model"),
+                            ([*self.train("x", 5), "--heads", "3"], "--width is 16; it must be a multiple of --heads 3"),
+                            ([*self.train("x", 5), "--pre-norm"], "--pre-norm"),
+                            ([*self.train("x", 5), self.file("bad.txt", b"a\xff")], "bad.txt: byte 1"),
+                            ([*self.train("x", 5), "--val", self.at("bad.txt")], "bad.txt"),
                             (["--resume", "-o", self.at("y")], "checkpoint"),
                             ([*self.train("x", 5), "--arch", "gpt9"], "gpt9"),
                             ([*self.train("x", 5), "--arch", "bert", "--repeat", "0.2"], "--repeat"),

@@ -41,6 +41,9 @@ class Exports(unittest.TestCase):
     def test_gpt2(self):
         self.agree(self.train("gpt2", *SIZES))
 
+    def test_characters(self):
+        self.agree(self.train("chars", "--chars", *SIZES), "It was the mother, 1812.")
+
     def test_bert(self):
         self.agree(self.train("bert", "--arch", "bert", *SIZES), "the [MASK] of a row")
 

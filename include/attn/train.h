@@ -212,7 +212,8 @@ typedef struct attn_train_update {
  * forgotten. result: NULL, or a struct whose struct_size is set.
  *
  * Where the loss or the gradient is not finite nothing changes, the gradient is forgotten, and the call returns FORMAT;
- * attn_train_error() names the step and the first tensor, in the order of the forward pass, that is not finite.
+ * attn_train_error() names the step and the first tensor, in the order of the forward pass, that is not finite; for a gradient the
+ * first in the order of the backward pass.
  * Returns OK; INVALID_ARGUMENT (nothing accumulated); FORMAT. */
 ATTN_API attn_status attn_trainer_update(attn_trainer *trainer, double learning_rate, attn_train_update *result);
 

@@ -181,10 +181,11 @@ attn_status attn_trainer_evaluate(attn_trainer *t, const attn_train_batch *batch
 
 /* ---- The step ---- */
 
-/* The first tensor, in the order of the forward pass, with a number that is not finite. */
-static const char *unsound_tensor(const attn_trainer *t, const float *values)
+/* The first tensor with a number that is not finite, in the order of the forward pass (step 1) or of the backward pass (-1). */
+static const char *unsound_tensor(const attn_trainer *t, const float *values, int step)
 {
-    for (int64_t p = 0; p < t->net.n_params; p++) {
+    const int64_t n = t->net.n_params;
+    for (int64_t p = step > 0 ? 0 : n - 1; p >= 0 && p < n; p += step) {
         const attn_net_param *param = &t->net.params[p];
         for (int64_t i = 0; i < param->rows * param->columns; i++)
             if (!isfinite(values[param->offset + i]))
@@ -195,7 +196,7 @@ static const char *unsound_tensor(const attn_trainer *t, const float *values)
 
 static attn_status refuse_step(attn_trainer *t, double norm)
 {
-    const char *weight = unsound_tensor(t, t->weights), *gradient = unsound_tensor(t, t->gradients);
+    const char *weight = unsound_tensor(t, t->weights, 1), *gradient = unsound_tensor(t, t->gradients, -1);
     const double loss = t->loss_sum / (double)t->n_accumulated;
     const long long step = (long long)t->step + 1;
     if (weight)

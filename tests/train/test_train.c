@@ -479,6 +479,30 @@ static void a_loss_that_is_not_finite_is_named(void **state)
     attn_trainer_destroy(t);
 }
 
+/* Every gradient below is then not finite either, down to the embedding's: the one that began it is named. */
+static void a_gradient_that_is_not_finite_is_named(void **state)
+{
+    attn_trainer_options o = small(ATTN_TRAIN_GPT2, 0);
+    attn_trainer *t;
+    attn_train_tensor tensor;
+    problem p;
+    double loss;
+    (void)state;
+    make_problem(&p, o.arch);
+    OK(attn_trainer_create(&o, &t));
+    for (int64_t i = 0; attn_trainer_get_tensor(t, i, &tensor) == ATTN_OK; i++)
+        for (int64_t k = 0; k < tensor.rows * tensor.columns; k++)
+            tensor.values[k] *= strcmp(tensor.name, "final_norm.weight") == 0     ? 1e30f
+                                : strcmp(tensor.name, "layers.1.down.weight") == 0 ? 1e15f
+                                : strcmp(tensor.name, "layers.1.up.weight") == 0   ? 0
+                                                                                   : 1;
+    OK(attn_trainer_accumulate(t, &p.batch, &loss));
+    assert_true(isfinite(loss));
+    assert_int_equal(attn_trainer_update(t, 1e-3, NULL), ATTN_ERR_FORMAT);
+    assert_non_null(strstr(attn_train_error(), "the gradient of layers.1.up."));
+    attn_trainer_destroy(t);
+}
+
 static void refuse(attn_trainer_options o, const char *field)
 {
     attn_trainer *t = (attn_trainer *)(uintptr_t)1;
@@ -573,6 +597,7 @@ int main(void)
                                        cmocka_unit_test(resuming_gives_the_same_bits),
                                        cmocka_unit_test(exported_models_give_the_same_loss),
                                        cmocka_unit_test(a_loss_that_is_not_finite_is_named),
+                                       cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
                                        cmocka_unit_test(bad_options_are_named),
                                        cmocka_unit_test(adamw_alone_is_the_formula),
                                        cmocka_unit_test(curves_are_drawn)};

@@ -9,6 +9,7 @@ if(SKBUILD) # the Python wheel: the libraries beside the package, and nothing el
 endif()
 install(TARGETS attn EXPORT attnTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(ATTN_MODEL)
+  set_target_properties(attn_model PROPERTIES INSTALL_RPATH "$ORIGIN") # it finds libattn beside it in any prefix
   install(TARGETS attn_model EXPORT attnTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(TARGETS attn_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(FILES models/austen/config.json models/austen/model.safetensors models/austen/tokenizer.json
@@ -24,5 +25,14 @@ install(FILES ${PROJECT_BINARY_DIR}/attnConfig.cmake ${PROJECT_BINARY_DIR}/attnC
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)
 # The prefix relative to the file itself: an installation may be moved, and `cmake --install --prefix` may choose another.
 file(RELATIVE_PATH ATTN_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+set(PC_NAME attn)
+set(PC_DESCRIPTION "${PROJECT_DESCRIPTION}")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/attn.pc.in attn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/attn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(ATTN_MODEL)
+  set(PC_NAME attn_model)
+  set(PC_DESCRIPTION "${PROJECT_DESCRIPTION}: models, tokenizers, training")
+  set(PC_REQUIRES "Requires: attn = ${PROJECT_VERSION}\nRequires.private: jansson libpcre2-8 libutf8proc\n")
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/attn.pc.in attn_model.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/attn_model.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()

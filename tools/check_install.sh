@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_install.sh PREFIX WORK_FOLDER: a program of a user's finds the installed libattn through pkg-config and through
-# CMake, and runs.
+# check_install.sh PREFIX WORK_FOLDER: a user's programs find the installed libraries through pkg-config and through CMake, and
+# run: one of libattn, and the README's that embeds a sentence (on a tiny model; without its tokenizer it says so).
 set -eu
 prefix=$1
 work=$2
@@ -21,17 +21,27 @@ int main(void)
     return 0;
 }
 C
-cc "$work/consumer.c" -o "$work/by-pkg-config" \
-    $(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --cflags --libs attn)
-LD_LIBRARY_PATH="$libdir" "$work/by-pkg-config"
+awk '/^```/ { inside = /^```c$/ && ++n == 2; next } inside' "$root/README.md" >"$work/embed.c"
+for name in attn attn_model; do
+    source=$work/consumer.c
+    [ $name = attn ] || source=$work/embed.c
+    cc "$source" -o "$work/$name" $(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --cflags --libs $name)
+done
+embeds() {
+    "$1" "$root/tests/data/families/bert.safetensors" x 2>&1 | grep "no tokenizer"
+}
+LD_LIBRARY_PATH="$libdir" "$work/attn"
+LD_LIBRARY_PATH="$libdir" embeds "$work/attn_model"
 cat >"$work/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES C)
 find_package(attn REQUIRED)
 add_executable(by-cmake consumer.c)
 target_link_libraries(by-cmake attn::attn)
+add_executable(embed embed.c)
+target_link_libraries(embed attn::attn_model)
 CMAKE
 cmake -G Ninja -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$work/build" >/dev/null
 "$work/build/by-cmake"
-cd "$root"
+embeds "$work/build/embed"

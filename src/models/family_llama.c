@@ -56,8 +56,8 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     /* GGUF keeps Llama's q and k rows in the order of interleaved pairs, and the others' as halves */
     d->rope.interleaved = source->gguf && !strcmp(d->family, "llama");
     d->tied = attn_config_bool(&c, "tie_word_embeddings", false);
-    const bool windows = !strcmp(d->family, "mistral") || attn_config_bool(&c, "use_sliding_window", false);
-    if (windows) {
+    /* GGUF has Mistral as Llama: the window itself says that there is one */
+    if (source->gguf || !strcmp(d->family, "mistral") || attn_config_bool(&c, "use_sliding_window", false)) {
         d->window = attn_config_window(&c, 4096);
         attn_config_layer_types(&c, d);
         if (attn_config_has(&c, "max_window_layers")) /* files from before layer_types: from that layer on */

@@ -407,7 +407,7 @@ double attn_config_number_or_null(attn_config *c, const char *name, double fallb
 int64_t attn_config_window(attn_config *c, int64_t fallback)
 {
     const bool none = json_is_null(json_object_get(c->json, "sliding_window"));
-    return none ? 0 : attn_config_int(c, "sliding_window|@attention.sliding_window", 1, INT32_MAX, c->json ? fallback : 0);
+    return none ? 0 : attn_config_int(c, "sliding_window|@attention.sliding_window", 0, INT32_MAX, c->json ? fallback : 0);
 }
 
 void attn_config_refuse(attn_config *c, const char *name)

@@ -252,14 +252,22 @@ static bool is_one_of(const char *text, const char *const *list)
     return *list != NULL;
 }
 
+enum { GGUF_POOL_MEAN = 1, GGUF_POOL_FIRST = 2 }; /* 0: none is asked for */
+
 void attn_source_pooling(const attn_model_source *source, bool *first, char *refused, size_t refused_size)
 {
     static const char *const means[] = {"mean", "pooling_mode_mean_tokens", NULL}, *const firsts[] = {"cls", "pooling_mode_cls_token", NULL};
     static const char *const served[] = {"Transformer", "Pooling", "Normalize", "Dropout", NULL};
     json_t *modules = attn_source_side_file(source, "modules.json"), *config = attn_source_side_file(source, "1_Pooling/config.json");
     const char *second, *mode = pooling_mode(config, &second);
+    int64_t kind = GGUF_POOL_MEAN;
     *refused = '\0';
     *first = mode && is_one_of(mode, firsts);
+    if (source->gguf && attn_gguf_get_i64(source->gguf, "bert.pooling_type", &kind, NULL, 0) == ATTN_OK) {
+        *first = kind == GGUF_POOL_FIRST;
+        if (kind < 0 || kind > GGUF_POOL_FIRST)
+            snprintf(refused, refused_size, "bert.pooling_type %lld", (long long)kind);
+    }
     if (second)
         snprintf(refused, refused_size, "1_Pooling/config.json: %.40s and %.40s together", second, mode);
     else if (mode && !*first && !is_one_of(mode, means))

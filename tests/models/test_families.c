@@ -231,8 +231,32 @@ static void test_forward(void **state)
 static void test_gguf(void **state)
 {
     (void)state;
-    const char *const files[] = {"bert", "gpt2", "llama3_rope", "qwen2", "qwen3"};
+    const char *const files[] = {"bert", "gpt2", "llama3_rope", "mistral_window", "qwen2", "qwen3"};
     check_forward(files, sizeof files / sizeof *files, "gguf");
+}
+
+/* bert.gguf says that the first token stands for a text. */
+static void test_gguf_pooling(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {5, 6, 7, 8};
+    const int64_t n = 4;
+    float found[3][64];
+    run r = start_file("bert", "gguf", 1);
+    assert_true(r.info.d_model <= 64);
+    for (int32_t pooling = ATTN_POOL_DEFAULT; pooling <= ATTN_POOL_FIRST; pooling++) {
+        attn_embed_args args;
+        ATTN_ARGS_INIT(&args);
+        args.tokens = ids;
+        args.lengths = &n;
+        args.n_texts = 1;
+        args.pooling = pooling;
+        args.embeddings = found[pooling];
+        check("bert", attn_embed(r.session, &args));
+    }
+    assert_memory_equal(found[ATTN_POOL_DEFAULT], found[ATTN_POOL_FIRST], (size_t)r.info.d_model * sizeof(float));
+    assert_memory_not_equal(found[ATTN_POOL_DEFAULT], found[ATTN_POOL_MEAN], (size_t)r.info.d_model * sizeof(float));
+    finish(&r);
 }
 
 /* Images, and rows in the place of tokens. */
@@ -420,7 +444,7 @@ static void test_greedy(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_gguf), cmocka_unit_test(test_images),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_gguf), cmocka_unit_test(test_gguf_pooling), cmocka_unit_test(test_images),
                                        cmocka_unit_test(test_rows_in), cmocka_unit_test(test_padded),
                                        cmocka_unit_test(test_greedy)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,8 @@ BERT = {"embeddings.word_embeddings": "token_embd", "embeddings.position_embeddi
         "attention.self.query": "attn_q", "attention.self.key": "attn_k", "attention.self.value": "attn_v",
         "attention.output.dense": "attn_output", "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up",
         "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm"}
-MODELS = {"llama3_rope": ("llama", LLAMA, "model.layers."), "qwen2": ("qwen2", LLAMA, "model.layers."),
+MODELS = {"llama3_rope": ("llama", LLAMA, "model.layers."), "mistral_window": ("llama", LLAMA, "model.layers."),
+          "qwen2": ("qwen2", LLAMA, "model.layers."),
           "qwen3": ("qwen3", LLAMA, "model.layers."), "gpt2": ("gpt2", GPT2, "transformer.h."),
           "bert": ("bert", BERT, "encoder.layer.")}
 
@@ -90,8 +91,12 @@ def keys_of(kind, config):
         yield kind + ".attention.key_length", U32, get("head_dim") or width // heads
         yield kind + ".attention.value_length", U32, get("head_dim") or width // heads
         yield kind + ".rope.freq_base", F32, config["rope_parameters"]["rope_theta"]
+        if config["model_type"] == "mistral":
+            yield kind + ".attention.sliding_window", U32, config["sliding_window"]
     else:
         yield kind + ".attention.layer_norm_epsilon", F32, get("layer_norm_eps", "layer_norm_epsilon")
+    if kind == "bert":
+        yield kind + ".pooling_type", U32, 2  # the first token
 
 
 def text(s):

@@ -91,6 +91,7 @@ static int convert(int argc, char **argv)
     if (code != CLI_OK)
         return code;
     progress = cli_progress_start("converting", NULL);
+    cli_stop_in_order();
     ATTN_ARGS_INIT(&done);
     status = attn_model_convert(path, argv[optind], o.dtype, cli_progress_step, &progress, &done);
     cli_progress_end(&progress);

@@ -135,6 +135,7 @@ static int embed_into(embedder *e, const line_list *list, const embed_options *o
     cli_output out;
     if (!o->out || strcmp(o->out, "-") == 0)
         return embed_lines(e, list, o, stdout);
+    cli_stop_in_order();
     if (!cli_output_open("embed", o->out, &out))
         return CLI_FAILED;
     const int code = embed_lines(e, list, o, out.file), closed = cli_output_close("embed", &out, code == CLI_OK);

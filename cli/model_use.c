@@ -5,6 +5,7 @@
 #include "attn/viz.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -104,9 +105,11 @@ int cli_model_find(const char *command, const char *name, const char *default_na
 
 /* ---- Loading ------------------------------------------------------------------------------- */
 
+static volatile sig_atomic_t asked_to_stop; /* the signal; 0: none */
+
 int cli_model_failed(const char *command, const char *what, attn_status status)
 {
-    const char *why = attn_model_error(NULL);
+    const char *why = asked_to_stop ? "stopped" : attn_model_error(NULL);
     cli_error(command, "%s%s%s", what, what[0] ? ": " : "",
               why[0] ? why : attn_status_string(status));
     return CLI_FAILED;
@@ -453,6 +456,20 @@ cli_progress cli_progress_start(const char *label, const char *unit)
     return p;
 }
 
+static void on_signal(int number)
+{
+    asked_to_stop = number;
+    signal(number, SIG_DFL); /* a second one ends the process at once */
+}
+
+void cli_stop_in_order(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (signal(signals[i], on_signal) == SIG_IGN)
+            signal(signals[i], SIG_IGN);
+}
+
 int cli_progress_step(void *progress, int64_t done, int64_t total)
 {
     enum { COLUMNS = 30 };
@@ -463,8 +480,8 @@ int cli_progress_step(void *progress, int64_t done, int64_t total)
         units = (double)p->base + share * (double)p->part;
         share = units / (double)p->whole;
     }
-    if (!p->terminal || now - p->start < 0.5 || (now - p->last < 0.1 && done < total))
-        return 0;
+    if (asked_to_stop || !p->terminal || now - p->start < 0.5 || (now - p->last < 0.1 && done < total))
+        return asked_to_stop;
     p->last = now;
     p->shown = true;
     fprintf(stderr, "\r%s ", p->label);

@@ -131,6 +131,9 @@ typedef struct cli_progress {
 
 cli_progress cli_progress_start(const char *label, const char *unit);
 int cli_progress_step(void *progress, int64_t done, int64_t total); /* an attn_progress */
+
+/** From now on the first Ctrl-C (or SIGTERM, SIGHUP) makes cli_progress_step ask to stop, so that half-written files are removed. */
+void cli_stop_in_order(void);
 void cli_progress_end(cli_progress *progress);
 
 /** 134515008 -> "135 M", 98000000 -> "98.0 M". */

@@ -3,9 +3,11 @@ import json
 import math
 import os
 import random
+import signal
 import struct
 import subprocess
 import tempfile
+import time
 import zipfile
 
 import harness
@@ -146,6 +148,20 @@ def test_what_a_folder_asks_for(attn):
             out, err = attn("embed", "--model", folder, stdin="a cup of tea\n", code=1 if said else 0)
             assert said in err and (said or json.loads(out) == plain), err
         assert json.loads(attn("embed", "--model", folder, "--pooling", "mean", stdin="a cup of tea\n")[0]) == plain
+
+
+def test_stopped_in_order(attn):
+    models.need(models.ENCODER)
+    with tempfile.TemporaryDirectory() as folder:
+        text, out = os.path.join(folder, "t.txt"), os.path.join(folder, "t.npy")
+        with open(text, "w") as file:
+            file.write("some words that are embedded\n" * 30000)
+        run = subprocess.Popen([attn.path, "embed", "-o", out, text], stderr=subprocess.PIPE, text=True)
+        while run.poll() is None and not os.path.exists(out + ".partial"):
+            time.sleep(0.01)
+        run.send_signal(signal.SIGINT)
+        assert "stopped" in run.communicate(timeout=100)[1] and run.returncode == 1
+        assert os.listdir(folder) == ["t.txt"]
 
 
 def fake_package(folder, files):

@@ -21,6 +21,7 @@ enum attn_position_kind {
     ATTN_POSITION_NONE,
     ATTN_POSITION_LEARNED,    /* a table, added to the embeddings */
     ATTN_POSITION_SINUSOIDAL, /* Vaswani et al. 2017 section 3.5: sin and cos interleaved */
+    ATTN_POSITION_HALVES,     /* the same numbers, all sines before all cosines (Marian, Pegasus) */
     ATTN_POSITION_ROPE,
     ATTN_POSITION_RELATIVE    /* T5: buckets of distances, one table for the stack */
 };
@@ -99,6 +100,8 @@ static inline int64_t attn_embedding_dim(const attn_description *d)
 typedef struct attn_stack_weights {
     int64_t n_layers;
     attn_layer_weights *layers;
+    float *positions;       /* [position_rows, d_model] */
+    attn_norm embedding_norm;
     attn_norm final_norm;
     float *relative; /* [buckets][n_heads] T5 */
 } attn_stack_weights;
@@ -106,9 +109,7 @@ typedef struct attn_stack_weights {
 typedef struct attn_weights {
     attn_linear embedding;  /* [vocab_size, d_model], where it is the head, too */
     attn_source_tensor table; /* else: its rows are read from the file as they are needed */
-    float *positions;       /* [position_rows, d_model] */
     float *types;           /* [n_types, d_model] */
-    attn_norm embedding_norm;
     attn_linear project_in, project_out; /* where the description has embedding_dim */
     attn_linear patches;    /* [d_model, channels * patch * patch] */
     float *class_token;     /* [d_model] */

@@ -10,7 +10,7 @@
 static const attn_family *const families[] = {
     &attn_family_llama, &attn_family_gpt2,     &attn_family_bert,    &attn_family_distilbert, &attn_family_gemma,
     &attn_family_opt,   &attn_family_gpt_neox, &attn_family_gpt_oss, &attn_family_t5,
-    &attn_family_modernbert, &attn_family_torch, &attn_family_vaswani, &attn_family_vit};
+    &attn_family_modernbert, &attn_family_torch, &attn_family_vaswani, &attn_family_vit, &attn_family_bart};
 
 static bool listed(const char *const *list, const char *name)
 {

@@ -151,6 +151,7 @@ void attn_config_ids(attn_config *c, attn_description *d);
 
 extern const attn_family attn_family_llama;
 extern const attn_family attn_family_gpt2;
+extern const attn_family attn_family_bart;
 extern const attn_family attn_family_bert;
 extern const attn_family attn_family_distilbert;
 extern const attn_family attn_family_gemma;

@@ -108,12 +108,12 @@ static void run_linear(const attn_pass *pass, const attn_linear *linear, const f
 
 /* ---- embedding ---- */
 
-/* Vaswani et al. 2017, section 3.5: sin and cos of position / 10000^(2i / d_model), interleaved. */
-static void add_sinusoid(int64_t position, int64_t d_model, float *x)
+/* Vaswani et al. 2017, section 3.5: sin and cos of position / 10000^(2i / d_model), interleaved or one half each. */
+static void add_sinusoid(int64_t position, int64_t d_model, bool halves, float *x)
 {
     for (int64_t i = 0; i < d_model; i++) {
         const double angle = (double)position / pow(10000.0, (double)(i / 2 * 2) / (double)d_model);
-        x[i] += (float)(i % 2 ? cos(angle) : sin(angle));
+        x[halves ? i % 2 * ((d_model + 1) / 2) + i / 2 : i] += (float)(i % 2 ? cos(angle) : sin(angle));
     }
 }
 
@@ -175,10 +175,10 @@ static void embed_task(void *arg, int64_t t)
         pass->s->worker.kernels->add(x, w->types + type * d->d_model, d->d_model);
     }
     if (d->position == ATTN_POSITION_LEARNED)
-        pass->s->worker.kernels->add(x, w->positions + (pass->positions[t] + d->position_offset) * d->d_model,
+        pass->s->worker.kernels->add(x, pass->stack->positions + (pass->positions[t] + d->position_offset) * d->d_model,
                                      d->d_model);
-    else if (d->position == ATTN_POSITION_SINUSOIDAL)
-        add_sinusoid(pass->positions[t], d->d_model, x);
+    else if (d->position == ATTN_POSITION_SINUSOIDAL || d->position == ATTN_POSITION_HALVES)
+        add_sinusoid(pass->positions[t], d->d_model, d->position == ATTN_POSITION_HALVES, x);
 }
 
 static void embed(attn_pass *pass)
@@ -192,8 +192,8 @@ static void embed(attn_pass *pass)
     if (columns && !pass->args->embeddings)
         run_linear(pass, &w->project_in, pass->mlp, columns, pass->total, pass->x, pass->d->d_model);
     attn_nn_for(pass->s->n_threads, pass->total, embed_task, pass);
-    if (w->embedding_norm.weight)
-        attn_norm_rows(&pass->s->worker, &pass->d->norm, &w->embedding_norm, pass->total, pass->d->d_model, pass->x,
+    if (pass->stack->embedding_norm.weight)
+        attn_norm_rows(&pass->s->worker, &pass->d->norm, &pass->stack->embedding_norm, pass->total, pass->d->d_model, pass->x,
                        pass->d->d_model, pass->x, pass->d->d_model);
 }
 

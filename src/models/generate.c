@@ -86,6 +86,7 @@ static attn_status remember(sequence *q, int32_t token)
 static attn_status run_encoder(generation *g, const attn_forward_args *prompts)
 {
     const int32_t first = g->s->model->d.decoder_start_id;
+    ATTN_MODEL_REQUIRE(first >= 0, "the %s model's files name no decoder_start_token_id", g->s->model->d.family);
     ATTN_TRY(attn_model_forward_encoder(g->s, prompts));
     for (int64_t b = 0; b < g->s->batch; b++) {
         g->tokens[b] = first;

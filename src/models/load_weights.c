@@ -453,11 +453,13 @@ static attn_status load_model_slot(loader *l, const attn_weight_name *n)
     case ATTN_SLOT_EMBEDDING:
         return load_embedding(l, n);
     case ATTN_SLOT_POSITIONS:
-        return load_vector(l, n, 0, d->position_rows * d->d_model, &w->positions);
+        return d->position != ATTN_POSITION_LEARNED
+                   ? ATTN_OK /* sines that the file keeps as a table, too */
+                   : load_vector(l, n, 0, d->position_rows * d->d_model, &stack->positions);
     case ATTN_SLOT_TYPES:
         return load_vector(l, n, 0, d->n_types * d->d_model, &w->types);
     case ATTN_SLOT_EMBEDDING_NORM:
-        return load_norm(l, n, 0, d->d_model, &w->embedding_norm);
+        return load_norm(l, n, 0, d->d_model, &stack->embedding_norm);
     case ATTN_SLOT_PATCHES:
         return load_linear(l, n, 0, &w->patches, d->d_model, d->n_channels * d->patch_size * d->patch_size);
     case ATTN_SLOT_CLASS_TOKEN:
@@ -574,6 +576,8 @@ static void free_stack(attn_stack_weights *stack)
     }
     free(stack->layers);
     free(stack->relative);
+    free(stack->positions);
+    free_norm(&stack->embedding_norm);
     free_norm(&stack->final_norm);
 }
 
@@ -589,9 +593,7 @@ void attn_weights_destroy(attn_weights *w)
     free(w->class_token);
     attn_linear_destroy(&w->project_in);
     attn_linear_destroy(&w->project_out);
-    free_norm(&w->embedding_norm);
     free_norm(&w->transform_norm);
-    free(w->positions);
     free(w->types);
     free(w->head_bias);
     memset(w, 0, sizeof *w);

@@ -118,6 +118,8 @@ static void count_stack(attn_model *m, const attn_stack_weights *stack)
             count_linear(m, &w->expert_down[e]);
         }
     }
+    count_vector(m, stack->positions, m->d.position_rows * dm);
+    count_norm(m, &stack->embedding_norm, dm);
     count_norm(m, &stack->final_norm, dm);
     count_vector(m, stack->relative, m->d.relative_buckets * m->d.n_heads);
 }
@@ -133,9 +135,7 @@ static void count_all(attn_model *m)
         m->n_parameters += m->d.vocab_size * attn_embedding_dim(&m->d);
         m->weight_bytes += (int64_t)m->w.table.bytes;
     }
-    count_vector(m, m->w.positions, m->d.position_rows * dm);
     count_vector(m, m->w.types, m->d.n_types * dm);
-    count_norm(m, &m->w.embedding_norm, dm);
     count_norm(m, &m->w.transform_norm, dm);
     count_vector(m, m->w.head_bias, m->d.vocab_size);
     count_vector(m, m->w.class_token, dm);

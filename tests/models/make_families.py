@@ -25,7 +25,7 @@ DECODER = {"num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 
 
 # Unusual options, of those that sweep_families.py tries.
 UNUSUAL = ["bert_decoder", "bert_mish", "bert_untied", "gemma3_both_scaled", "gemma3_both_ways", "gpt2_inverse_unscaled",
-           "llama_dynamic_long", "llama_longrope", "llama_yarn_mscale", "opt_post", "opt_projection", "qwen2_windows"]
+           "llama_dynamic_long", "llama_longrope", "llama_yarn_mscale", "marian", "mbart", "opt_post", "opt_projection", "qwen2_windows"]
 GREEDY = ["bert_decoder", "gemma", "gemma3", "gemma3_both_scaled"]
 
 
@@ -46,7 +46,11 @@ def models():
         yield name, sweep_families.MODELS[name]()
 
 
-def outputs(model, ids):
+def outputs(model, ids, **target):
+    if target:
+        with torch.no_grad():
+            out = model(input_ids=ids, output_attentions=True, **target)
+        return {"logits": out.logits, "cross_attn_1": out.cross_attentions[1]}
     with torch.no_grad():
         out = model(input_ids=ids, output_hidden_states=True, output_attentions=True)
     found = {"logits": out.logits, "hidden_1": out.hidden_states[1], "attn_1": out.attentions[1]}
@@ -131,13 +135,16 @@ def main(folder, only):
         model.eval().set_attn_implementation("eager")
         store(model, name, folder)
         ids = torch.randint(3, model.config.vocab_size, (2, 13), generator=torch.Generator().manual_seed(seed))
-        single = outputs(model, ids)
-        double = outputs(model.double(), ids)
+        target = {}
+        if model.config.is_encoder_decoder:
+            target = {"decoder_input_ids": ids[:, 4:11], "attention_mask": (torch.arange(13) < torch.tensor([[13], [9]])).long()}
+        single = outputs(model, ids, **target)
+        double = outputs(model.double(), ids, **target)
 
         def save(what, array):
             np.save(os.path.join(folder, "%s_%s.npy" % (name, what)), array)
 
-        save_run(name, {"input_ids": ids}, single, double)
+        save_run(name, {"input_ids": ids, **target}, single, double)
         if name in GREEDY:
             found = ids
             for _ in range(8):

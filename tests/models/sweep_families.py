@@ -77,6 +77,16 @@ def t5(kind="T5", **options):
     return getattr(hf, kind + "ForConditionalGeneration")(config)
 
 
+def bart(kind="Bart", head="ForConditionalGeneration", **options):
+    config = getattr(hf, kind + "Config")(**{
+        "vocab_size": 61, "d_model": 32, "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "max_position_embeddings": 48, "init_std": 0.15, "pad_token_id": 0, "eos_token_id": 2,
+        "decoder_start_token_id": 0, **options})
+    model = getattr(hf, kind + head)(config)
+    model.final_logits_bias += 0.3 * torch.randn(model.final_logits_bias.shape)
+    return model
+
+
 MODELS = {
     "llama_biases": lambda: llama(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "llama_wide_heads": lambda: llama(head_dim=24, num_key_value_heads=1, rms_norm_eps=1e-3),
@@ -176,6 +186,12 @@ MODELS = {
     "t5_gated_silu": lambda: t5(feed_forward_proj="gated-silu", num_heads=5, layer_norm_epsilon=1e-4),
     "t5_plain_gelu": lambda: t5(feed_forward_proj="gelu", num_decoder_layers=4, relative_attention_num_buckets=32,
                                 relative_attention_max_distance=128),
+    "bart": lambda: bart(),
+    "bart_scaled": lambda: bart(scale_embedding=True, activation_function="relu", decoder_layers=4),
+    "bart_untied": lambda: bart(tie_word_embeddings=False),
+    "mbart": lambda: bart("MBart", scale_embedding=True, activation_function="gelu_new"),
+    "pegasus": lambda: bart("Pegasus", activation_function="relu"),
+    "marian": lambda: bart("Marian", "MTModel", scale_embedding=True, activation_function="swish"),
     "mt5": lambda: t5("MT5", feed_forward_proj="gated-gelu", tie_word_embeddings=False),
 }
 ONE_PASS = ["llama_dynamic_long"]  # frequencies depend on the length, and cached keys keep theirs

@@ -19,7 +19,7 @@
 #define RTOL 1e-4
 
 static const char *const all_names[] = {
-    "bert",      "bert_decoder", "gemma3_both_ways", "llama_dynamic_long", "bert_mlm",          "bert_untied",    "distilbert",  "gemma",      "gemma2",   "gemma3",         "gemma3_both_scaled",
+    "bert",      "bert_decoder", "gemma3_both_ways", "llama_dynamic_long", "bert_mlm", "marian", "mbart",          "bert_untied",    "distilbert",  "gemma",      "gemma2",   "gemma3",         "gemma3_both_scaled",
     "gpt2",      "gpt2_inverse_unscaled", "gpt_neox",   "gpt_oss",     "llama3_rope", "llama_yarn_mscale", "mistral_window", "modernbert",
     "opt",       "opt_post",          "opt_projection", "qwen2",       "qwen2_windows", "qwen3",  "roberta",        "t5"};
 #define N_NAMES (sizeof all_names / sizeof *all_names)

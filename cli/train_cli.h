@@ -93,7 +93,7 @@ double train_now(void);
 /* Operations a second of a product of large matrices here. */
 double train_product_rate(int32_t n_threads);
 void train_show_plan(const train_run *run, double seconds_per_step);
-void train_show_progress(const train_run *run, int64_t step, double loss, double learning_rate, double tokens_per_second);
+void train_show_progress(const train_run *run, int64_t step, double loss, double tokens_per_second);
 void train_end_progress(const train_run *run);
 /* One line of log.jsonl. */
 void train_log(train_run *run, json_t *line);

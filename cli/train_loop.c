@@ -240,7 +240,7 @@ static bool after_step(train_run *run, const attn_train_update *u, double rate, 
         return false;
     log_step(run, u, rate, tokens_per_second, eval);
     if (run->interactive || eval || stop)
-        train_show_progress(run, u->step, u->loss, rate, tokens_per_second);
+        train_show_progress(run, u->step, u->loss, tokens_per_second);
     if (due(s->save_every, u->step, last) || stop) {
         if (!save(run))
             return false;

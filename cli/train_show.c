@@ -96,24 +96,56 @@ void train_show_plan(const train_run *run, double seconds_per_step)
 
 /* ---- Progress ---- */
 
-void train_show_progress(const train_run *run, int64_t step, double loss, double learning_rate, double tokens_per_second)
+/* Two blanks become one. */
+static void squeeze(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; from++)
+        if (from[0] != ' ' || from[1] != ' ')
+            *to++ = *from;
+    *to = '\0';
+}
+
+/* The bar with the rest of its way, in at most `columns`. */
+static void show_bar(const cli_term *term, double share, int columns)
+{
+    enum { MOST = 16 };
+    const int n = columns < MOST ? columns : MOST;
+    if (n < 4)
+        return;
+    cli_bar(term, share, n);
+    fputs(cli_dim(term), stdout);
+    for (int i = (int)ceil((double)lround(share * n * 8) / 8); i < n; i++)
+        fputs("\xc2\xb7", stdout);
+    printf("%s ", cli_reset(term));
+}
+
+/* One line, on a terminal never longer than it: a line that wraps could not be written over. */
+void train_show_progress(const train_run *run, int64_t step, double loss, double tokens_per_second)
 {
     const cli_term term = cli_term_of(stdout);
     const int64_t last = run->s.schedule.steps;
     const double tokens = (double)((last - step) * run->s.batch * run->s.length * run->s.accumulate);
-    char left[32], validation[64] = "";
-    (void)learning_rate;
+    char left[32], validation[64] = "", share[32], line[256];
+    const int room = run->interactive ? term.width - 1 : (int)sizeof line - 1;
     if (isfinite(run->validation))
         snprintf(validation, sizeof validation, isfinite(run->exact) ? "  val %.4f  exact %.1f %%" : "  val %.4f",
                  run->validation, 100 * run->exact);
+    snprintf(share, sizeof share, "  %.0f %% of GEMM", 100 * run->info.flops_per_token * tokens_per_second / run->rate);
+    for (int shorter = 0; shorter < 3; shorter++) {
+        const int n = snprintf(line, sizeof line, "step %lld/%lld  loss %.4f%s  %.0f tok/s%s  %s left", (long long)step,
+                               (long long)last, loss, validation, tokens_per_second, shorter > 1 ? "" : share,
+                               duration(tokens / tokens_per_second, left));
+        if (shorter)
+            squeeze(line);
+        if (n <= room || (int)strlen(line) <= room)
+            break;
+    }
     if (run->interactive) {
         printf("\r\033[K");
-        cli_bar(&term, (double)step / (double)last, 16);
-        printf("%s ", cli_reset(&term));
+        show_bar(&term, (double)step / (double)last, room - (int)strlen(line) - 1);
     }
-    printf("step %lld/%lld  loss %.4f%s  %.0f tok/s  %.0f %% of GEMM  %s left", (long long)step, (long long)last, loss,
-           validation, tokens_per_second, 100 * run->info.flops_per_token * tokens_per_second / run->rate,
-           duration(tokens / tokens_per_second, left));
+    printf("%.*s", room, line);
     if (!run->interactive)
         putchar('\n');
     fflush(stdout);

@@ -10,7 +10,7 @@ enum { BATCH = 12, LENGTH = 64 };
 
 int main(int argc, char **argv)
 {
-    static char bytes[1 << 24], path[4][4096];
+    static char bytes[1 << 24], path[2][4096];
     static const char *const names[] = {"tokenizer.json", "tokens.bin"};
     if (argc < 3) return fprintf(stderr, "usage: %s TEXT FOLDER [STEPS]\n", argv[0]), 2;
     for (int i = 0; i < 2; i++) snprintf(path[i], sizeof path[i], "%s/%s", argv[2], names[i]);
@@ -20,8 +20,7 @@ int main(int argc, char **argv)
     fclose(file);
 
     attn_train_learn_args learn; /* the vocabulary: every character of the text */
-    ATTN_ARGS_INIT(&learn);
-    learn.texts = &text, learn.n_texts = 1, learn.flags = ATTN_LEARN_CHARS;
+    ATTN_ARGS_INIT(&learn), learn.texts = &text, learn.n_texts = 1, learn.flags = ATTN_LEARN_CHARS;
     TRY(attn_train_learn(&learn, path[0]), attn_train_error());
     attn_tokenizer *tokenizer;
     TRY(attn_tokenizer_load(path[0], &tokenizer), attn_tokenizer_error());

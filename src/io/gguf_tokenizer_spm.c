@@ -1,80 +1,45 @@
-/* gguf_tokenizer_spm.c - SentencePiece vocabularies of GGUF files as BPE with byte fallback: pieces with scores become merges.
- * Hugging Face's converter takes the same: all ways to cut a piece into two pieces of the vocabulary, the best whole first. */
+/* gguf_tokenizer_spm.c - SentencePiece vocabularies of GGUF files as BPE with byte fallback. */
 #include <stdlib.h>
 #include <string.h>
 #include "io/bytes.h"
 #include "io/gguf_tokenizer_internal.h"
+#include "io/spm_merges.h"
 
 #define MARK "\xe2\x96\x81" /* U+2581 */
 
-enum { LONGEST_PIECE = 512 }; /* bytes; the cuts of a piece are tried one by one */
+typedef struct scored_tokens {
+    const build *b;
+    const json_t *vocabulary;
+} scored_tokens;
 
-typedef struct merge {
-    double score;
-    size_t whole, left; /* token; bytes of the left part */
-} merge;
-
-typedef struct merge_list {
-    merge *data;
-    size_t n, room;
-} merge_list;
-
-/* Higher scores first; then lower ids, and the longer left part. */
-static int by_score(const void *a, const void *b)
+static bool scored_token(const void *user, size_t i, attn_spm_merge *whole)
 {
-    const merge *x = a, *y = b;
-    if (x->score != y->score)
-        return x->score > y->score ? -1 : 1;
-    if (x->whole != y->whole)
-        return x->whole < y->whole ? -1 : 1;
-    return x->left > y->left ? -1 : x->left < y->left;
-}
-
-static bool add_merge(merge_list *list, merge m)
-{
-    if (list->n == list->room) {
-        const size_t room = list->room ? 2 * list->room : 1024;
-        merge *larger = realloc(list->data, room * sizeof *larger);
-        if (!larger)
-            return false;
-        list->data = larger;
-        list->room = room;
-    }
-    list->data[list->n++] = m;
+    const build *b = ((const scored_tokens *)user)->b;
+    whole->text = b->tokens[i].text;
+    whole->length = b->tokens[i].length;
+    whole->score = b->scores[i];
     return true;
 }
 
-static attn_status collect(const build *b, const json_t *vocabulary, merge_list *list)
+static bool in_vocabulary(const void *user, const char *text, size_t length)
 {
-    for (size_t i = 0; i < b->n_tokens; i++) {
-        const attn_gguf_string t = b->tokens[i];
-        if (b->scores[i] != b->scores[i])
-            return FAIL(b, ATTN_ERR_FORMAT, "tokenizer.ggml.scores: score %zu is not a number", i);
-        if (t.length > LONGEST_PIECE)
-            return FAIL(b, ATTN_ERR_UNSUPPORTED, "tokenizer.ggml.tokens: token %zu has %zu bytes, more than %d", i,
-                        t.length, (int)LONGEST_PIECE);
-        for (size_t cut = 1; cut < t.length; cut++)
-            if (((unsigned char)t.text[cut] & 0xC0) != 0x80 && json_object_getn(vocabulary, t.text, cut) &&
-                json_object_getn(vocabulary, t.text + cut, t.length - cut) &&
-                !add_merge(list, (merge){b->scores[i], i, cut}))
-                return NO_MEMORY(b);
-    }
-    return ATTN_OK;
+    return json_object_getn(((const scored_tokens *)user)->vocabulary, text, length) != NULL;
 }
 
-static attn_status build_merges(const build *b, const json_t *vocabulary, json_t *merges)
+static attn_status build_merges(const build *b, const json_t *vocabulary, json_t *list)
 {
-    merge_list list = {NULL, 0, 0};
-    attn_status status = collect(b, vocabulary, &list);
-    if (status == ATTN_OK && list.n)
-        qsort(list.data, list.n, sizeof *list.data, by_score);
-    for (size_t i = 0; status == ATTN_OK && i < list.n; i++) {
-        const attn_gguf_string t = b->tokens[list.data[i].whole];
-        const size_t left = list.data[i].left;
-        if (json_array_append_new(merges, json_pack("[s%, s%]", t.text, left, t.text + left, t.length - left)))
+    const scored_tokens scored = {b, vocabulary};
+    const attn_spm_vocabulary v = {&scored, b->n_tokens, scored_token, in_vocabulary,
+                                   {"tokenizer.ggml.tokens", "tokenizer.ggml.scores"}};
+    attn_spm_merge *merges;
+    size_t n;
+    attn_status status = attn_spm_merges(&v, &merges, &n, b->error, b->error_size);
+    for (size_t i = 0; status == ATTN_OK && i < n; i++) {
+        const attn_spm_merge *m = &merges[i];
+        if (json_array_append_new(list, json_pack("[s%, s%]", m->text, m->left, m->text + m->left, m->length - m->left)))
             status = NO_MEMORY(b);
     }
-    free(list.data);
+    free(merges);
     return status;
 }
 

@@ -1,70 +1,43 @@
-/* arrays_spm.c - SentencePiece vocabularies of GGUF files ("llama"): pieces with scores become merges.
- *
- * SentencePiece joins, again and again, the two neighbours whose joined piece has the highest score. The same comes out of
- * BPE whose merges are all ways to cut a piece into two pieces of the vocabulary, ordered by the whole's score. */
+/* arrays_spm.c - SentencePiece vocabularies of GGUF files ("llama"): pieces with scores become merges. */
 #include <string.h>
+#include "io/spm_merges.h"
 #include "text/tokenizer_arrays.h"
 
-enum { LONGEST_PIECE = 512 }; /* bytes; the cuts of a piece are tried one by one */
+typedef struct scored_vocab {
+    const attn_vocab *vocab;
+    const float *scores;
+} scored_vocab;
 
-typedef struct spm_merge {
-    float score;
-    int32_t whole;
-    uint32_t left; /* bytes of the left part */
-} spm_merge;
-
-typedef struct spm_merges {
-    spm_merge *data;
-    size_t len, cap;
-} spm_merges;
-
-/* Higher scores first; then lower ids, and the longer left part. */
-static int by_score(const void *a, const void *b)
+static bool scored_token(const void *user, size_t i, attn_spm_merge *whole)
 {
-    const spm_merge *x = a, *y = b;
-    if (x->score != y->score)
-        return x->score > y->score ? -1 : 1;
-    if (x->whole != y->whole)
-        return x->whole < y->whole ? -1 : 1;
-    return x->left > y->left ? -1 : x->left < y->left;
+    const scored_vocab *v = user;
+    whole->text = attn_vocab_text(v->vocab, (int32_t)i, &whole->length);
+    whole->score = (double)v->scores[i];
+    return attn_vocab_find_model(v->vocab, whole->text, whole->length) == (int32_t)i;
 }
 
-static attn_status collect(const attn_vocab *vocab, const float *scores, spm_merges *out)
+static bool in_model(const void *user, const char *text, size_t length)
 {
-    for (size_t e = 0; e < vocab->n_entries; e++) {
-        size_t len;
-        const char *text = attn_vocab_text(vocab, (int32_t)e, &len);
-        if (attn_vocab_find_model(vocab, text, len) != (int32_t)e)
-            continue;
-        if (scores[e] != scores[e])
-            return attn_text_fail(ATTN_ERR_FORMAT, "arrays.scores[%zu] is not a number", e);
-        if (len > LONGEST_PIECE)
-            return attn_text_fail(ATTN_ERR_UNSUPPORTED, "arrays.tokens[%zu] has %zu bytes, more than %d", e, len,
-                                  LONGEST_PIECE);
-        for (size_t cut = 1; cut < len; cut++) {
-            if (attn_utf8_continues(text[cut]) || attn_vocab_find_model(vocab, text, cut) < 0 ||
-                attn_vocab_find_model(vocab, text + cut, len - cut) < 0)
-                continue;
-            ATTN_TEXT_TRY(attn_grow(&out->data, &out->cap, out->len + 1, sizeof *out->data));
-            out->data[out->len++] = (spm_merge){scores[e], (int32_t)e, (uint32_t)cut};
-        }
-    }
-    return ATTN_OK;
+    return attn_vocab_find_model(((const scored_vocab *)user)->vocab, text, length) >= 0;
 }
 
 static attn_status add_merges(attn_tokenizer *tokenizer, const attn_tokenizer_arrays *arrays)
 {
-    spm_merges merges = {0};
-    attn_status status = collect(&tokenizer->vocab, arrays->scores, &merges);
-    if (status == ATTN_OK && merges.len)
-        qsort(merges.data, merges.len, sizeof *merges.data, by_score);
-    for (size_t i = 0; i < merges.len && status == ATTN_OK; i++) {
-        size_t len;
-        const char *text = attn_vocab_text(&tokenizer->vocab, merges.data[i].whole, &len);
-        status = attn_bpe_add_merge(&tokenizer->bpe, &tokenizer->vocab, text, merges.data[i].left,
-                                    text + merges.data[i].left, len - merges.data[i].left, i, "arrays.scores");
+    const scored_vocab scored = {&tokenizer->vocab, arrays->scores};
+    const attn_spm_vocabulary vocabulary = {&scored, tokenizer->vocab.n_entries, scored_token, in_model,
+                                            {"arrays.tokens", "arrays.scores"}};
+    char error[ATTN_TEXT_ERROR_BYTES];
+    attn_spm_merge *merges;
+    size_t n;
+    attn_status status = attn_spm_merges(&vocabulary, &merges, &n, error, sizeof error);
+    if (status != ATTN_OK)
+        return status == ATTN_ERR_OUT_OF_MEMORY ? attn_text_no_memory() : attn_text_fail(status, "%s", error);
+    for (size_t i = 0; i < n && status == ATTN_OK; i++) {
+        const attn_spm_merge *m = &merges[i];
+        status = attn_bpe_add_merge(&tokenizer->bpe, &tokenizer->vocab, m->text, m->left, m->text + m->left, m->length - m->left,
+                                    i, "arrays.scores");
     }
-    free(merges.data);
+    free(merges);
     return status;
 }
 

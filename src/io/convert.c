@@ -140,13 +140,13 @@ static char *folder_of(const char *path)
                            : strndup(path, (size_t)(slash - path));
 }
 
-/* The folder in which `path` lies, where it is not there yet; what fails is told when the file is written. */
-static void make_folder_of(const char *path)
+void attn_convert_folder(const attn_convert_job *job, const char *name)
 {
-    char *folder = folder_of(path);
+    char *path = attn_convert_join(job->folder, name), *folder = path ? folder_of(path) : NULL;
     if (folder)
         mkdir(folder, 0777);
     free(folder);
+    free(path);
 }
 
 /* NAME.config.json of NAME.safetensors where that is there, else config.json in the folder (free it). */
@@ -197,7 +197,7 @@ static attn_status copy_files(attn_convert_job *job, const char *from_folder)
         if (!from || !to)
             status = attn_io_no_memory(job->error, job->error_size, names[i]);
         else if (!stat(from, &info)) {
-            make_folder_of(to);
+            attn_convert_folder(job, names[i]);
             status = attn_export_copy(from, to, job->error, job->error_size);
             job->report.has_tokenizer |= i == 0 && status == ATTN_OK;
         }

@@ -196,6 +196,28 @@ static attn_status write_tokenizer(attn_convert_job *job, const attn_gguf *gguf)
     return status;
 }
 
+/* What sentence-transformers reads: how an encoder's rows become a vector (1: their mean, 2: the first), where the file says it. */
+static attn_status write_pooling(attn_convert_job *job, const attn_gguf *gguf, const json_t *config)
+{
+    int64_t kind;
+    if (attn_gguf_get_i64(gguf, "bert.pooling_type", &kind, NULL, 0) != ATTN_OK || kind < 1 || kind > 2)
+        return ATTN_OK;
+    json_t *pooling = json_pack("{s:O?, s:b, s:b}", "word_embedding_dimension", json_object_get(config, "hidden_size"),
+                                "pooling_mode_cls_token", kind == 2, "pooling_mode_mean_tokens", kind == 1);
+    json_t *modules = json_pack("[{s:i, s:s, s:s, s:s}, {s:i, s:s, s:s, s:s}]", "idx", 0, "name", "0", "path", "", "type",
+                                "sentence_transformers.models.Transformer", "idx", 1, "name", "1", "path", "1_Pooling", "type",
+                                "sentence_transformers.models.Pooling");
+    attn_status status = pooling && modules ? attn_convert_json(job, "modules.json", modules)
+                                            : attn_io_no_memory(job->error, job->error_size, "modules.json");
+    if (status == ATTN_OK) {
+        attn_convert_folder(job, "1_Pooling/config.json");
+        status = attn_convert_json(job, "1_Pooling/config.json", pooling);
+    }
+    json_decref(pooling);
+    json_decref(modules);
+    return status;
+}
+
 attn_status attn_convert_gguf(attn_convert_job *job, const attn_gguf *gguf)
 {
     json_t *config;
@@ -207,6 +229,8 @@ attn_status attn_convert_gguf(attn_convert_job *job, const attn_gguf *gguf)
     if (status == ATTN_OK)
         status = attn_convert_json(job, "config.json", config);
     job->report.has_config = status == ATTN_OK;
+    if (status == ATTN_OK)
+        status = write_pooling(job, gguf, config);
     json_decref(config);
     return status == ATTN_OK ? write_tokenizer(job, gguf) : status;
 }

@@ -25,6 +25,9 @@ attn_status attn_convert_write(attn_convert_job *job, const attn_export_tensor *
 /* Writes folder/name. */
 attn_status attn_convert_json(attn_convert_job *job, const char *name, const json_t *json);
 
+/* Makes the folder in which this file of the job's folder will lie; what fails is told when the file is written. */
+void attn_convert_folder(const attn_convert_job *job, const char *name);
+
 /* The whole conversion of a GGUF file. */
 attn_status attn_convert_gguf(attn_convert_job *job, const attn_gguf *gguf);
 

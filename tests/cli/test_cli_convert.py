@@ -90,6 +90,15 @@ def test_real_encoder_keeps_its_bits(attn):
 
 
 @tempfile_folder
+def test_pooling_of_gguf(attn, parent):
+    attn("convert", os.path.join(TINY, "..", "families", "bert.gguf"), os.path.join(parent, "out"))
+    with open(os.path.join(parent, "out", "1_Pooling", "config.json")) as file:
+        assert json.load(file) == {"word_embedding_dimension": 64, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    with open(os.path.join(parent, "out", "modules.json")) as file:
+        assert [m["path"] for m in json.load(file)] == ["", "1_Pooling"]
+
+
+@tempfile_folder
 def test_refusals(attn, parent):
     source = folder_of("tiny-llama", parent)
     assert "a model and a folder" in attn("convert", source, code=2)[1]

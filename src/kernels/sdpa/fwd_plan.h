@@ -43,6 +43,13 @@ typedef struct attn_fwd_kernel {
     int32_t pair;           /* 1: products in f32; 2: in bf16, two dimensions or keys in each 4-byte slot */
 } attn_fwd_kernel;
 
+/* Which slots of a block each vector of a tile's rows multiplies with values: both ends rise with the vector, and all vectors
+ * have those from from[last] to to[0] in common. */
+#define ATTN_FWD_MOST_VECTORS 4
+typedef struct attn_fwd_span {
+    int64_t from[ATTN_FWD_MOST_VECTORS], to[ATTN_FWD_MOST_VECTORS];
+} attn_fwd_span;
+
 struct attn_fwd_plan {
     const attn_problem *problem;
     const attn_fwd_kernel *kernel;

@@ -11,7 +11,8 @@
 #include "ops/sdpa/decode_path.h"
 #include "properties/cache_world.h"
 
-static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
+static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
+#define N_LEVELS ((int)(sizeof levels / sizeof *levels))
 
 static attn_ctx *context_of(int32_t isa, int32_t n_threads)
 {
@@ -212,7 +213,7 @@ static void few_rows_agree_with_the_reference(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++)
-        for (int n = 0; n < 4; n++) {
+        for (int n = 0; n < N_LEVELS; n++) {
             if (!attn_cpu_has_isa(levels[n]))
                 continue;
             rng r = {seed};
@@ -248,7 +249,7 @@ static void special_numbers_go_where_they_belong(void **state)
     (void)state;
     enum { KEYS = 300, DIM = 16, QUERIES = 4 };
     static float q[QUERIES * DIM], k[KEYS * DIM], v[KEYS * DIM], out[QUERIES * DIM], lse[QUERIES];
-    for (int n = 0; n < 4; n++) {
+    for (int n = 0; n < N_LEVELS; n++) {
         if (!attn_cpu_has_isa(levels[n]))
             continue;
         attn_ctx *ctx = context_of(levels[n], 1);

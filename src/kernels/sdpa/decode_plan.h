@@ -64,6 +64,7 @@ typedef void (*attn_decode_fn)(attn_decode_task *task);
 void attn_decode_split_scalar(attn_decode_task *task);
 void attn_decode_split_avx2(attn_decode_task *task);
 void attn_decode_split_avx512(attn_decode_task *task);
+void attn_decode_split_avx512bf16(attn_decode_task *task); /* queries, keys and values in bf16 */
 void attn_decode_split_neon(attn_decode_task *task);
 
 #endif

@@ -40,6 +40,15 @@ ATTN_INLINE __m128i v_load_8x8_n(const void *p, int64_t n)
     return _mm_loadl_epi64((const __m128i *)(const void *)lanes);
 }
 ATTN_INLINE v_f32 v_load_bf16(const uint16_t *p) { return v_widen_bf16(v_load_16x8(p)); }
+ATTN_INLINE v_f32 v_load_bf16_even(const uint16_t *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p), 16));
+}
+ATTN_INLINE v_f32 v_load_bf16_odd(const uint16_t *p)
+{
+    __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-0x10000)));
+}
 ATTN_INLINE v_f32 v_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(v_load_16x8(p)); }
 ATTN_INLINE v_f32 v_load_i8(const int8_t *p)
 {

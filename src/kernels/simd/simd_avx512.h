@@ -29,6 +29,11 @@ ATTN_INLINE __m256i v_load_16x16_n(const void *p, int64_t n) { return _mm256_mas
 ATTN_INLINE __m128i v_load_8x16(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
 ATTN_INLINE __m128i v_load_8x16_n(const void *p, int64_t n) { return _mm_maskz_loadu_epi8(v_mask_first(n), p); }
 ATTN_INLINE v_f32 v_load_bf16(const uint16_t *p) { return v_widen_bf16(v_load_16x16(p)); }
+ATTN_INLINE v_f32 v_load_bf16_even(const uint16_t *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
+ATTN_INLINE v_f32 v_load_bf16_odd(const uint16_t *p)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(-0x10000)));
+}
 ATTN_INLINE v_f32 v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(v_load_16x16(p)); }
 ATTN_INLINE v_f32 v_load_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v_load_8x16(p))); }
 ATTN_INLINE v_f32 v_load_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v_load_8x16(p))); }

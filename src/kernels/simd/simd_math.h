@@ -4,6 +4,7 @@
  *   v_zero v_set1 v_load v_store          unaligned; v_load_n, v_store_n: the first n < V_N lanes only, no other byte is
  *                                         touched, the rest reads as 0
  *   v_load_bf16 _f16 _i8 _u8, .._n        widened to floats        v_store_bf16 _f16, .._n   rounded to nearest even
+ *   v_load_bf16_even v_load_bf16_odd      numbers 0, 2, .. or 1, 3, .. of the 2 * V_N at p: no number changes its lane
  *   v_add v_sub v_mul v_div v_sqrt v_abs v_neg
  *   v_fma(a, b, c) = a*b + c, v_fnma = c - a*b; one rounding (scalar: two)
  *   v_max(a, b) = a > b ? a : b, v_min(a, b) = a < b ? a : b: with a NaN in either, b. So v_max(x, m) drops a NaN in x

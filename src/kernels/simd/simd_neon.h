@@ -43,6 +43,14 @@ ATTN_INLINE uint16x4_t v_load_16x4_n(const uint16_t *p, int64_t n)
     return vld1_u16(lanes);
 }
 ATTN_INLINE v_f32 v_load_bf16(const uint16_t *p) { return v_widen_bf16(vld1_u16(p)); }
+ATTN_INLINE v_f32 v_load_bf16_even(const uint16_t *p)
+{
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u16(vld1q_u16(p)), 16));
+}
+ATTN_INLINE v_f32 v_load_bf16_odd(const uint16_t *p)
+{
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u16(vld1q_u16(p)), vdupq_n_u32(0xffff0000u)));
+}
 ATTN_INLINE v_f32 v_load_f16(const uint16_t *p) { return v_widen_f16(vld1_u16(p)); }
 ATTN_INLINE v_f32 v_load_bf16_n(const uint16_t *p, int64_t n) { return v_widen_bf16(v_load_16x4_n(p, n)); }
 ATTN_INLINE v_f32 v_load_f16_n(const uint16_t *p, int64_t n) { return v_widen_f16(v_load_16x4_n(p, n)); }

@@ -18,6 +18,8 @@ ATTN_INLINE v_f32 v_load_n(const float *p, int64_t n) { return n > 0 ? *p : 0; }
 ATTN_INLINE void v_store(float *p, v_f32 x) { *p = x; }
 ATTN_INLINE void v_store_n(float *p, v_f32 x, int64_t n) { if (n > 0) *p = x; }
 ATTN_INLINE v_f32 v_load_bf16(const uint16_t *p) { return attn_bf16_to_f32(*p); }
+ATTN_INLINE v_f32 v_load_bf16_even(const uint16_t *p) { return attn_bf16_to_f32(p[0]); }
+ATTN_INLINE v_f32 v_load_bf16_odd(const uint16_t *p) { return attn_bf16_to_f32(p[1]); }
 ATTN_INLINE v_f32 v_load_f16(const uint16_t *p) { return attn_f16_to_f32(*p); }
 ATTN_INLINE v_f32 v_load_i8(const int8_t *p) { return (float)*p; }
 ATTN_INLINE v_f32 v_load_u8(const uint8_t *p) { return (float)*p; }

@@ -29,8 +29,12 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static attn_decode_fn decode_kernel(int32_t isa)
+static attn_decode_fn decode_kernel(int32_t isa, const attn_problem *p)
 {
+#if ATTN_HAVE_AVX512BF16
+    if (isa == ATTN_ISA_AVX512BF16 && p->kv_dtype == ATTN_BF16 && p->a.query.dtype == ATTN_BF16)
+        return attn_decode_split_avx512bf16;
+#endif
 #if ATTN_HAVE_AVX512
     if (isa == ATTN_ISA_AVX512 || isa == ATTN_ISA_AVX512BF16)
         return attn_decode_split_avx512;
@@ -43,7 +47,7 @@ static attn_decode_fn decode_kernel(int32_t isa)
     if (isa == ATTN_ISA_NEON)
         return attn_decode_split_neon;
 #endif
-    (void)isa;
+    (void)isa, (void)p;
     return attn_decode_split_scalar;
 }
 
@@ -65,7 +69,7 @@ static void plan_job(const attn_ctx *ctx, const attn_problem *p, decode_job *job
 {
     memset(job, 0, sizeof *job);
     job->problem = p;
-    job->split = decode_kernel(ctx->isa);
+    job->split = decode_kernel(ctx->isa, p);
     job->stack_rows = smaller(ATTN_DECODE_ROWS, p->seq_q * p->group) * (p->shared_keys ? p->n_entries : 1);
     job->block_rows = round_up(smaller(job->stack_rows, ATTN_DECODE_BLOCK), ATTN_DECODE_TILE);
     job->blocks = job->block_rows ? (job->stack_rows + job->block_rows - 1) / job->block_rows : 0;

@@ -31,10 +31,10 @@ typedef struct attn_dot_kernels {
     const char *isa;
     /* Row m of `to` from x[n], n <= n_in. A group with a NaN or an infinity has no finite scale. */
     void (*quantise)(const float *x, int64_t n, const attn_dot_rows *to, int64_t m);
-    /* y[m - first_row][16 outputs of panel] for rows first_row .. first_row + rows - 1, whole panels are written. w is a D8 or U4
-     * matrix whose scale_block, where the file's rows are longer, is x->group. */
-    void (*panel)(const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t first_row, int64_t rows, float *y,
-                  int64_t ldy);
+    /* y[m - first_row][16 outputs of n_panels panels from `panel` on], n_panels 1 or 2, for rows first_row .. first_row + rows - 1;
+     * whole panels are written. w is a D8 or U4 matrix whose scale_block, where the file's rows are longer, is x->group. */
+    void (*panels)(const attn_panels *w, int64_t panel, int64_t n_panels, const attn_dot_rows *x, int64_t first_row, int64_t rows,
+                   float *y, int64_t ldy);
 } attn_dot_kernels;
 
 /* The kernels of an ISA level (ATTN_ISA_SCALAR, ...); a level without its own gets the next lower. */

@@ -15,6 +15,7 @@
 #define DOT_IN_TURN(a, b) __asm__ volatile("" : "+x"(a), "+x"(b))
 
 #define DOT_MR 6
+#define DOT_NP 1
 #define DOT_TABLE attn_dot_kernels_avx2
 #define DOT_ISA_NAME "avx2"
 
@@ -67,9 +68,10 @@ ATTN_INLINE void dot_half_d8(int mr, const attn_panels *w, int64_t panel, int ha
         _mm256_storeu_ps(y + m * ldy + half * 8, acc[m]);
 }
 
-ATTN_INLINE void dot_tile_d8(int mr, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
+ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
                              int64_t ldy)
 {
+    (void)np;
     dot_half_d8(mr, w, panel, 0, x, row, y, ldy);
     dot_half_d8(mr, w, panel, 1, x, row, y, ldy);
 }
@@ -106,9 +108,10 @@ ATTN_INLINE void dot_half_u4(int mr, const attn_panels *w, int64_t panel, int ha
         _mm256_storeu_ps(y + m * ldy + half * 8, acc[m]);
 }
 
-ATTN_INLINE void dot_tile_u4(int mr, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
+ATTN_INLINE void dot_tile_u4(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
                              int64_t ldy)
 {
+    (void)np;
     dot_half_u4(mr, w, panel, 0, x, row, y, ldy);
     dot_half_u4(mr, w, panel, 1, x, row, y, ldy);
 }

@@ -10,7 +10,8 @@
 #include "kernels/simd/simd_avx512.h"
 #include "kernels/nn/nn_dot_vector.inc"
 
-#define DOT_MR 8
+#define DOT_MR 6 /* with two panels 12 sums, and 12 of groups before */
+#define DOT_NP 2
 #define DOT_TABLE attn_dot_kernels_avx512
 #define DOT_ISA_NAME "avx512"
 
@@ -32,58 +33,119 @@ ATTN_INLINE __m512i dot_four(const int8_t *q)
     return _mm512_set1_epi32(four);
 }
 
-ATTN_INLINE void dot_tile_d8(int mr, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
+/* sum + four products. Not by the intrinsic: gcc 12 copies sums before and behind it, 14 times for 8 products. */
+ATTN_INLINE __m512i dot_add_four(__m512i sum, __m512i bytes, __m512i whole)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(whole));
+    return sum;
+}
+
+/* acc += one group: scales and minima are loaded once for all rows. */
+ATTN_INLINE void dot_add_group(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, int64_t b,
+                               __m512i sum[DOT_MR][DOT_NP], __m512 acc[DOT_MR][DOT_NP])
+{
+    __m512 scale[DOT_NP], min[DOT_NP];
+    ATTN_UNROLL
+    for (int p = 0; p < np; p++) {
+        const int64_t at = ((panel + p) * x->n_groups + b) * ATTN_PANEL;
+        scale[p] = dot_scale(w, w->scales, at);
+        min[p] = w->has_min ? dot_scale(w, w->mins, at) : v_zero();
+    }
+    ATTN_UNROLL
+    for (int m = 0; m < mr; m++) {
+        const int64_t group = (row + m) * x->n_groups + b;
+        const __m512 step = _mm512_set1_ps(x->scale[group]);
+        ATTN_UNROLL
+        for (int p = 0; p < np; p++)
+            acc[m][p] = v_fma(v_from_i(sum[m][p]), v_mul(scale[p], step), acc[m][p]);
+    }
+    if (!w->has_min)
+        return;
+    ATTN_UNROLL
+    for (int m = 0; m < mr; m++) {
+        const int64_t group = (row + m) * x->n_groups + b;
+        const __m512 total = _mm512_set1_ps(x->scale[group] * (float)x->total[group]);
+        ATTN_UNROLL
+        for (int p = 0; p < np; p++)
+            acc[m][p] = v_fma(min[p], total, acc[m][p]);
+    }
+}
+
+ATTN_INLINE void dot_store(int mr, int np, __m512 acc[DOT_MR][DOT_NP], float *y, int64_t ldy)
+{
+    ATTN_UNROLL
+    for (int m = 0; m < mr; m++)
+        ATTN_UNROLL
+        for (int p = 0; p < np; p++)
+            _mm512_storeu_ps(y + m * ldy + p * ATTN_PANEL, acc[m][p]);
+}
+
+ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
                              int64_t ldy)
 {
     const int8_t *values = (const int8_t *)w->values + panel * x->n_in * ATTN_PANEL, *q = x->q + row * x->n_in;
     const __m512i flip = _mm512_set1_epi8((char)0x80);
-    __m512 acc[DOT_MR];
-    for (int m = 0; m < mr; m++)
-        acc[m] = _mm512_setzero_ps();
+    __m512i bytes[DOT_NP], sum[DOT_MR][DOT_NP];
+    __m512 acc[DOT_MR][DOT_NP] = {{{0}}};
     for (int64_t b = 0; b < x->n_groups; b++) {
         const int64_t k1 = (b + 1) * x->group < x->n_in ? (b + 1) * x->group : x->n_in;
-        __m512i sum[DOT_MR];
+        ATTN_UNROLL
         for (int m = 0; m < mr; m++)
-            sum[m] = _mm512_set1_epi32(-128 * x->total[(row + m) * x->n_groups + b]);
+            ATTN_UNROLL
+            for (int p = 0; p < np; p++)
+                sum[m][p] = _mm512_set1_epi32(-128 * x->total[(row + m) * x->n_groups + b]);
         for (int64_t k = b * x->group; k < k1; k += 4) {
-            const __m512i v = _mm512_xor_si512(_mm512_loadu_si512(values + k * ATTN_PANEL), flip);
-            for (int m = 0; m < mr; m++)
-                sum[m] = _mm512_dpbusd_epi32(sum[m], v, dot_four(q + m * x->n_in + k));
+            ATTN_UNROLL
+            for (int p = 0; p < np; p++)
+                bytes[p] = _mm512_xor_si512(_mm512_loadu_si512(values + (p * x->n_in + k) * ATTN_PANEL), flip);
+            ATTN_UNROLL
+            for (int m = 0; m < mr; m++) {
+                const __m512i four = dot_four(q + m * x->n_in + k);
+                ATTN_UNROLL
+                for (int p = 0; p < np; p++)
+                    sum[m][p] = dot_add_four(sum[m][p], bytes[p], four);
+            }
         }
-        for (int m = 0; m < mr; m++)
-            acc[m] = dot_add(w, x, (panel * x->n_groups + b) * ATTN_PANEL, row + m, b, sum[m], acc[m]);
+        dot_add_group(mr, np, w, panel, x, row, b, sum, acc);
     }
-    for (int m = 0; m < mr; m++)
-        _mm512_storeu_ps(y + m * ldy, acc[m]);
+    dot_store(mr, np, acc, y, ldy);
 }
 
-ATTN_INLINE void dot_tile_u4(int mr, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
+ATTN_INLINE void dot_tile_u4(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
                              int64_t ldy)
 {
     const uint32_t *words = (const uint32_t *)w->values + panel * x->n_in * ATTN_PANEL / 8;
+    const int64_t apart = x->n_in * ATTN_PANEL / 8;
     const int8_t *q = x->q + row * x->n_in;
     const __m512i nibble = _mm512_set1_epi8(15);
-    __m512 acc[DOT_MR];
-    for (int m = 0; m < mr; m++)
-        acc[m] = _mm512_setzero_ps();
-    for (int64_t b = 0; b < x->n_groups; b++, words += 4 * ATTN_PANEL) {
-        __m512i sum[DOT_MR];
+    __m512i word[DOT_NP], sum[DOT_MR][DOT_NP];
+    __m512 acc[DOT_MR][DOT_NP] = {{{0}}};
+    for (int64_t b = 0; b < x->n_groups; b++, words += 4 * ATTN_PANEL, q += 32) {
+        ATTN_UNROLL
         for (int m = 0; m < mr; m++)
-            sum[m] = _mm512_setzero_si512();
+            ATTN_UNROLL
+            for (int p = 0; p < np; p++)
+                sum[m][p] = _mm512_setzero_si512();
         for (int g = 0; g < 4; g++) {
-            const __m512i word = _mm512_loadu_si512(words + g * ATTN_PANEL);
-            const __m512i low = _mm512_and_si512(word, nibble);
-            const __m512i high = _mm512_and_si512(_mm512_srli_epi16(word, 4), nibble);
-            for (int m = 0; m < mr; m++)
-                sum[m] = _mm512_dpbusd_epi32(sum[m], low, dot_four(q + m * x->n_in + b * 32 + 8 * g));
-            for (int m = 0; m < mr; m++)
-                sum[m] = _mm512_dpbusd_epi32(sum[m], high, dot_four(q + m * x->n_in + b * 32 + 8 * g + 4));
+            ATTN_UNROLL
+            for (int p = 0; p < np; p++)
+                word[p] = _mm512_loadu_si512(words + p * apart + g * ATTN_PANEL);
+            ATTN_UNROLL
+            for (int half = 0; half < 2; half++) { /* low nibbles, then high ones */
+                ATTN_UNROLL
+                for (int m = 0; m < mr; m++) {
+                    const __m512i four = dot_four(q + m * x->n_in + 8 * g + 4 * half);
+                    ATTN_UNROLL
+                    for (int p = 0; p < np; p++) {
+                        const __m512i bytes = half ? _mm512_srli_epi16(word[p], 4) : word[p];
+                        sum[m][p] = dot_add_four(sum[m][p], _mm512_and_si512(bytes, nibble), four);
+                    }
+                }
+            }
         }
-        for (int m = 0; m < mr; m++)
-            acc[m] = dot_add(w, x, (panel * x->n_groups + b) * ATTN_PANEL, row + m, b, sum[m], acc[m]);
+        dot_add_group(mr, np, w, panel, x, row, b, sum, acc);
     }
-    for (int m = 0; m < mr; m++)
-        _mm512_storeu_ps(y + m * ldy, acc[m]);
+    dot_store(mr, np, acc, y, ldy);
 }
 
 #include "kernels/nn/nn_dot.inc"

@@ -6,6 +6,7 @@
 #include "kernels/simd/target_begin.h"
 
 #define DOT_MR 4
+#define DOT_NP 1
 #define DOT_TABLE attn_dot_kernels_scalar
 #define DOT_ISA_NAME "scalar"
 
@@ -48,9 +49,10 @@ static void dot_sums(const attn_panels *w, int64_t panel, int64_t k, int64_t wid
         }
 }
 
-static void dot_tile_any(int mr, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
+static void dot_tile_any(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
                          int64_t ldy)
 {
+    (void)np;
     for (int m = 0; m < mr; m++) {
         float *to = y + m * ldy;
         const float *scales = x->scale + (row + m) * x->n_groups;

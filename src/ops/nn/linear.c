@@ -154,7 +154,7 @@ static void run_panels(const run_plan *plan, const attn_panels *w, int64_t panel
     if (w->format == ATTN_PANEL_P16)
         plan->worker->pair->panels(w, panel, n, (const uint16_t *)x->wide + row * x->n_in, x->n_in, rows, y, ldy);
     else
-        plan->worker->dot->panel(w, panel, x, row, rows, y, ldy);
+        plan->worker->dot->panels(w, panel, n, x, row, rows, y, ldy);
 }
 
 static void dot_panels(const run_plan *plan, const attn_linear_job *job, const attn_dot_rows *x, int64_t row, int64_t rows,
@@ -165,7 +165,7 @@ static void dot_panels(const run_plan *plan, const attn_linear_job *job, const a
     for (int64_t p = panel, n; p < panel + count; p += n) {
         const int64_t left = w->n_out - p * ATTN_PANEL;
         float *y = job->y + row * job->ldy + p * ATTN_PANEL;
-        n = w->format == ATTN_PANEL_P16 && left >= 2 * ATTN_PANEL && p + 1 < panel + count ? 2 : 1;
+        n = left >= 2 * ATTN_PANEL && p + 1 < panel + count ? 2 : 1;
         if (left >= ATTN_PANEL) {
             run_panels(plan, w, p, n, x, row, rows, y, job->ldy);
             continue;

@@ -438,6 +438,19 @@ static void show_end(const train_run *run)
     printf("\n%s holds the model, log.jsonl, loss.svg and loss.png\n", run->s.folder);
 }
 
+/* A resumed run that has made its steps. It may have been killed behind its last checkpoint: the model is written again. */
+static int nothing_left(const train_run *run)
+{
+    if (attn_trainer_export(run->trainer, run->s.folder, run->s.export_dtype) != ATTN_OK) {
+        cli_error("train", "cannot save: %s", attn_train_error());
+        return CLI_FAILED;
+    }
+    train_draw(run);
+    printf("%s: all %lld steps are done; to go on: attn train --resume -o %s --steps N\n", run->s.folder,
+           (long long)run->info.step, run->s.folder);
+    return CLI_OK;
+}
+
 int train_one(const train_settings *settings, bool *finished)
 {
     train_run run = {.s = *settings, .validation = NAN, .exact = NAN};
@@ -447,7 +460,12 @@ int train_one(const train_settings *settings, bool *finished)
     *finished = false;
     if (run.s.dry_run) {
         code = dry_run(&run);
-    } else if (begin(&run, &state)) {
+    } else if (!begin(&run, &state)) {
+        code = CLI_FAILED;
+    } else if (run.info.step >= run.s.schedule.steps) {
+        code = nothing_left(&run);
+        *finished = code == CLI_OK;
+    } else {
         run.rate = train_product_rate(run.s.model.n_threads);
         train_show_plan(&run, 0);
         code = train_loop(&run);

@@ -101,87 +101,103 @@ static bool encode(const train_run *run, const text_list *texts, const text_list
 
 /* ---- Pairs ---- */
 
-static bool add_ids(train_pairs *p, attn_encoding *encoding, const attn_tokenizer *tokenizer, const char *text, size_t n,
-                    int64_t *total, int64_t *capacity)
+/* Where pairs are read, for messages, and what they are read with. */
+typedef struct pair_reader {
+    const char *name;
+    int64_t line;
+    attn_encoding *encoding;
+    int64_t total, capacity; /* ids so far, and room for them */
+} pair_reader;
+
+static bool out_of_memory(void)
 {
+    cli_error("train", "out of memory");
+    return false;
+}
+
+static bool add_ids(train_run *run, pair_reader *r, const char *text, size_t n)
+{
+    train_pairs *p = &run->pairs;
     attn_encode_options options;
     ATTN_ARGS_INIT(&options);
     options.flags = ATTN_ENCODE_NO_SPECIAL | ATTN_ENCODE_SPECIALS_AS_TEXT;
-    if (attn_tokenizer_encode(tokenizer, text, n, NULL, 0, &options, encoding) != ATTN_OK) {
-        cli_error("train", "%s", attn_tokenizer_error());
+    if (attn_tokenizer_encode(run->tokenizer, text, n, NULL, 0, &options, r->encoding) != ATTN_OK) {
+        cli_error("train", "%s, line %lld: %s", r->name, (long long)r->line, attn_tokenizer_error());
         return false;
     }
-    const int64_t count = attn_encoding_length(encoding);
-    if (*total + count > *capacity) {
-        *capacity = 2 * (*total + count) + 4096;
-        int32_t *ids = realloc(p->ids, (size_t)*capacity * sizeof *ids);
-        if (!ids) {
-            cli_error("train", "out of memory");
-            return false;
-        }
+    const int64_t count = attn_encoding_length(r->encoding);
+    if (r->total + count > r->capacity) {
+        r->capacity = 2 * (r->total + count) + 4096;
+        int32_t *ids = realloc(p->ids, (size_t)r->capacity * sizeof *ids);
+        if (!ids)
+            return out_of_memory();
         p->ids = ids;
     }
     if (count)
-        memcpy(p->ids + *total, attn_encoding_ids(encoding), (size_t)count * sizeof *p->ids);
-    *total += count;
+        memcpy(p->ids + r->total, attn_encoding_ids(r->encoding), (size_t)count * sizeof *p->ids);
+    r->total += count;
     return true;
 }
 
-/* Lines "source<TAB>target" of one text, behind those that are there. */
-static bool add_pairs(train_run *run, const attn_text *text, const char *name, attn_encoding *encoding, int64_t *total,
-                      int64_t *capacity)
+/* One line "source<TAB>target", at .. stop. */
+static bool add_pair(train_run *run, pair_reader *r, const char *at, const char *stop)
 {
     train_pairs *p = &run->pairs;
-    int64_t line = 0;
+    const char *tab = memchr(at, '\t', (size_t)(stop - at));
+    if (!tab || tab == at || tab + 1 == stop) {
+        cli_error("train", "%s, line %lld: no source, tab and target", r->name, (long long)r->line);
+        return false;
+    }
+    int64_t *starts = realloc(p->starts, (size_t)(2 * p->n + 3) * sizeof *starts);
+    if (!starts)
+        return out_of_memory();
+    p->starts = starts;
+    starts[2 * p->n] = r->total;
+    if (!add_ids(run, r, at, (size_t)(tab - at)))
+        return false;
+    starts[2 * p->n + 1] = r->total;
+    if (!add_ids(run, r, tab + 1, (size_t)(stop - tab - 1)))
+        return false;
+    starts[2 * p->n + 2] = r->total;
+    const int64_t source = starts[2 * p->n + 1] - starts[2 * p->n], target = r->total - starts[2 * p->n + 1];
+    p->longest_source = source > p->longest_source ? source : p->longest_source;
+    p->longest_target = target > p->longest_target ? target : p->longest_target;
+    p->n++;
+    return true;
+}
+
+/* The lines of one text, behind those that are there; empty ones are skipped, and lines may end as Windows ends them. */
+static bool add_pairs(train_run *run, pair_reader *r, const attn_text *text, const char *name)
+{
+    r->name = name;
+    r->line = 0;
     for (const char *at = text->data, *end = at + text->size; at < end;) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        stop = stop ? stop : end;
-        const char *tab = memchr(at, '\t', (size_t)(stop - at));
-        line++;
-        if (stop > at && (!tab || tab == at || tab + 1 == stop)) {
-            cli_error("train", "%s, line %lld: no source, tab and target", name, (long long)line);
+        const char *next = memchr(at, '\n', (size_t)(end - at)), *stop = next ? next : end;
+        r->line++;
+        if (stop > at && stop[-1] == '\r')
+            stop--;
+        if (stop > at && !add_pair(run, r, at, stop))
             return false;
-        }
-        if (stop > at) {
-            int64_t *starts = realloc(p->starts, (size_t)(2 * p->n + 3) * sizeof *starts);
-            if (!starts) {
-                cli_error("train", "out of memory");
-                return false;
-            }
-            p->starts = starts;
-            starts[2 * p->n] = *total;
-            if (!add_ids(p, encoding, run->tokenizer, at, (size_t)(tab - at), total, capacity))
-                return false;
-            starts[2 * p->n + 1] = *total;
-            if (!add_ids(p, encoding, run->tokenizer, tab + 1, (size_t)(stop - tab - 1), total, capacity))
-                return false;
-            starts[2 * p->n + 2] = *total;
-            const int64_t source = starts[2 * p->n + 1] - starts[2 * p->n], target = *total - starts[2 * p->n + 1];
-            p->longest_source = source > p->longest_source ? source : p->longest_source;
-            p->longest_target = target > p->longest_target ? target : p->longest_target;
-            p->n++;
-        }
-        at = stop + 1;
+        at = next ? next + 1 : end;
     }
     return true;
 }
 
 static bool make_pairs(train_run *run, const text_list *texts, const text_list *validation)
 {
-    attn_encoding *encoding;
-    int64_t total = 0, capacity = 0;
+    pair_reader reader = {.name = ""};
     train_pairs *p = &run->pairs;
-    if (attn_encoding_create(&encoding) != ATTN_OK)
-        return false;
+    if (attn_encoding_create(&reader.encoding) != ATTN_OK)
+        return out_of_memory();
     bool good = true;
     for (int64_t i = 0; good && i < texts->n; i++)
-        good = add_pairs(run, &texts->texts[i], run->s.texts[i], encoding, &total, &capacity);
+        good = add_pairs(run, &reader, &texts->texts[i], run->s.texts[i]);
     p->n_train = p->n;
     for (int64_t i = 0; good && i < validation->n; i++)
-        good = add_pairs(run, &validation->texts[i], run->s.validation[i], encoding, &total, &capacity);
+        good = add_pairs(run, &reader, &validation->texts[i], run->s.validation[i]);
     if (validation->n == 0)
         p->n_train -= (int64_t)((double)p->n * run->s.validation_share);
-    attn_encoding_destroy(encoding);
+    attn_encoding_destroy(reader.encoding);
     if (good && p->n_train < 1) {
         cli_error("train", "the texts hold no pair");
         good = false;

@@ -112,6 +112,22 @@ class Train(unittest.TestCase):
         self.assertEqual(refused.returncode, 2)
         self.assertIn("[MASK]", refused.stderr)
 
+    def test_pairs_of_windows_and_steps_that_are_done(self):
+        sizes = ["--arch", "encdec", "--chars", *SIZES]
+        unix = attn(self.file("u.tsv", b"ab\tba\n\ncd\tdc\n"), "-o", self.at("u"), "--steps", "2", *sizes)
+        self.assertEqual(unix.returncode, 0, unix.stderr)
+        windows = attn(self.file("w.tsv", b"ab\tba\r\n\r\ncd\tdc\r\n"), "-o", self.at("w"), "--steps", "2", *sizes)
+        self.assertEqual(windows.returncode, 0, windows.stderr)
+        bad = attn(self.at("u.tsv"), "--val", self.file("bad.tsv", b"a\tb\na\xff\tb\n"), "-o", self.at("x"), *sizes)
+        self.assertIn("bad.tsv, line 2", bad.stderr)
+        before, model = read(self.at("u"), "checkpoint.safetensors"), read(self.at("u"), "model.safetensors")
+        self.file("u/model.safetensors", b"as if killed before it was written")
+        done = attn("--resume", "-o", self.at("u"), "--steps", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("all 2 steps are done", done.stdout)
+        self.assertEqual(before, read(self.at("u"), "checkpoint.safetensors"))
+        self.assertEqual(model, read(self.at("u"), "model.safetensors"))
+
     def test_dry_run_writes_nothing(self):
         done = attn("--dry-run", *self.train("none", 6))
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -278,7 +278,9 @@ static attn_status mark_spaces(const attn_step *step, attn_scratch *scratch)
             const char *first = text->data + rewriter.at;
             uint32_t from, to;
             attn_worktext_range(text, rewriter.at, &from, &to);
-            bool at_beginning = split->start ? from == 0 : text->origin == 0;
+            /* offsets of Hugging Face's library slip behind a map, so that a piece begins the text there though its first
+             * character has been deleted; elsewhere it then does not */
+            bool at_beginning = split->start || !step->behind_map ? from == 0 : text->origin == 0;
             bool marked = *first == ' ' || (end - rewriter.at >= mark_size && !memcmp(first, mark, mark_size));
             if (!marked && (step->prepend == ATTN_PREPEND_ALWAYS || (step->prepend == ATTN_PREPEND_FIRST && at_beginning)))
                 ATTN_TEXT_TRY(attn_rewrite_prepend(&rewriter, mark, mark_size));

@@ -71,6 +71,7 @@ typedef struct attn_step {
     bool invert;        /* SPLIT */
     bool individual;    /* DIGITS */
     bool split;         /* METASPACE */
+    bool behind_map;    /* METASPACE: a precompiled map comes before it */
     bool prefix_space;  /* BYTE_LEVEL */
     bool use_regex;     /* BYTE_LEVEL */
     bool left, right;   /* STRIP */

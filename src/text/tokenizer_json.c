@@ -102,6 +102,9 @@ static attn_status read_root(const json_t *json, attn_tokenizer *tokenizer)
     ATTN_TEXT_TRY(attn_json_steps(&normalizer, ATTN_FAMILY_NORMALIZER, &tokenizer->normalizers));
     ATTN_TEXT_TRY(attn_json_steps(&splitter, ATTN_FAMILY_SPLITTER, &tokenizer->splitters));
     ATTN_TEXT_TRY(attn_json_steps(&decoder, ATTN_FAMILY_DECODER, &tokenizer->decoders));
+    for (size_t i = 0; i < tokenizer->normalizers.len; i++)
+        for (size_t j = 0; tokenizer->normalizers.data[i].kind == ATTN_STEP_PRECOMPILED && j < tokenizer->splitters.len; j++)
+            tokenizer->splitters.data[j].behind_map = true;
     tokenizer->has_decoder = decoder.value != NULL;
     ATTN_TEXT_TRY(attn_json_post(&post, tokenizer));
     ATTN_TEXT_TRY(read_added_tokens(&root, tokenizer));

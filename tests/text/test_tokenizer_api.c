@@ -99,6 +99,27 @@ static void test_options(void **state)
     attn_decode_stream_destroy(NULL);
 }
 
+/* What a normaliser has deleted in front was the beginning of the text: the mark is not put before what follows. */
+static void test_deleted_beginning(void **state)
+{
+    (void)state;
+    const char json[] = "{\"normalizer\": {\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true}, \"pre_tokenizer\": "
+                        "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"first\", \"split\": true},"
+                        " \"model\": {\"type\": \"WordLevel\", \"vocab\": {\"a\": 0, \"[UNK]\": 1, \"_a\": 2}, \"unk_token\": \"[UNK]\"}}";
+    const char *const texts[] = {" a", "", "a"}; /* ids 0, none, 2 */
+    attn_tokenizer *tokenizer;
+    attn_encoding *encoding;
+    assert_int_equal(attn_tokenizer_from_json(json, sizeof json - 1, &tokenizer), ATTN_OK);
+    assert_int_equal(attn_encoding_create(&encoding), ATTN_OK);
+    for (int32_t i = 0; i < 3; i++) {
+        assert_int_equal(attn_tokenizer_encode(tokenizer, texts[i], strlen(texts[i]), NULL, 0, NULL, encoding), ATTN_OK);
+        assert_int_equal(attn_encoding_length(encoding), i != 1);
+        assert_true(i == 1 || attn_encoding_ids(encoding)[0] == i);
+    }
+    attn_encoding_destroy(encoding);
+    attn_tokenizer_destroy(tokenizer);
+}
+
 /* Two blanks are a token that takes the blanks around it: what the first match has taken gives no second token. */
 static void test_blanks_taken(void **state)
 {
@@ -279,7 +300,7 @@ static void test_wordpiece_arrays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_json),         cmocka_unit_test(test_options), cmocka_unit_test(test_blanks_taken), cmocka_unit_test(test_long),
+        cmocka_unit_test(test_bad_json),         cmocka_unit_test(test_options), cmocka_unit_test(test_deleted_beginning), cmocka_unit_test(test_blanks_taken), cmocka_unit_test(test_long),
         cmocka_unit_test(test_threads),          cmocka_unit_test(test_spm),     cmocka_unit_test(test_wordpiece_arrays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

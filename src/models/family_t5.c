@@ -50,10 +50,12 @@ static attn_status describe(const attn_model_source *source, attn_description *d
 {
     attn_config c = attn_config_open(source, error, error_size);
     attn_source_tensor t;
-    d->kind = ATTN_MODEL_ENCODER_DECODER;
-    d->has_logits = true;
+    const bool alone = !attn_source_find(source, "decoder.final_layer_norm.weight", &t) && /* T5EncoderModel */
+                       !attn_source_find(source, "decoder.block.0.layer.0.SelfAttention.q.weight", &t);
+    d->kind = alone ? ATTN_MODEL_ENCODER : ATTN_MODEL_ENCODER_DECODER;
+    d->has_logits = !alone;
     d->n_encoder_layers = attn_config_need(&c, "num_layers", 1, 4096);
-    d->n_layers = attn_config_int(&c, "num_decoder_layers", 1, 4096, d->n_encoder_layers);
+    d->n_layers = alone ? d->n_encoder_layers : attn_config_int(&c, "num_decoder_layers", 1, 4096, d->n_encoder_layers);
     d->d_model = attn_config_need(&c, "d_model", 1, 1 << 20);
     d->d_ff = attn_config_need(&c, "d_ff", 1, 1 << 24);
     d->n_heads = d->n_kv_heads = attn_config_need(&c, "num_heads", 1, 1 << 16);
@@ -70,7 +72,9 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     d->scale_given = true;
     const char *projection = attn_config_text(&c, "feed_forward_proj", "relu");
     d->mlp.gated = !strncmp(projection, "gated-", 6);
-    d->mlp.act = attn_config_act(&c, "dense_act_fn", d->mlp.gated ? "gelu_new" : projection);
+    d->mlp.act = attn_config_act(&c, "dense_act_fn", !d->mlp.gated                        ? projection
+                                                       : strcmp(projection, "gated-gelu") ? projection + strlen("gated-")
+                                                                                          : "gelu_new");
     /* newer versions of Transformers write true for all, and keep a head of its own in the tensors */
     d->tied = attn_config_bool(&c, "tie_word_embeddings", true) && !attn_source_find(source, "lm_head.weight", &t);
     if (strcmp(d->family, "mt5") && attn_config_bool(&c, "scale_decoder_outputs", d->tied))

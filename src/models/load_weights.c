@@ -444,11 +444,17 @@ static attn_status load_embedding(loader *l, const attn_weight_name *n)
     return progress(l, t.bytes);
 }
 
+static attn_stack_weights *stack_of(loader *l, const attn_weight_name *n)
+{
+    const bool beside = n->flags & ATTN_NAME_ENCODER && l->d->kind == ATTN_MODEL_ENCODER_DECODER;
+    return beside ? &l->weights->encoder : &l->weights->stack;
+}
+
 static attn_status load_model_slot(loader *l, const attn_weight_name *n)
 {
     const attn_description *d = l->d;
     attn_weights *w = l->weights;
-    attn_stack_weights *stack = n->flags & ATTN_NAME_ENCODER ? &w->encoder : &w->stack;
+    attn_stack_weights *stack = stack_of(l, n);
     switch (n->slot) {
     case ATTN_SLOT_EMBEDDING:
         return load_embedding(l, n);
@@ -485,14 +491,24 @@ static attn_status load_model_slot(loader *l, const attn_weight_name *n)
     }
 }
 
+static bool has_encoder_names(const attn_weight_name *names)
+{
+    while (names->name && !(names->flags & ATTN_NAME_ENCODER))
+        names++;
+    return names->name != NULL;
+}
+
 static attn_status load_names(loader *l, const attn_weight_name *names)
 {
+    const bool alone = l->d->kind == ATTN_MODEL_ENCODER;
     for (const attn_weight_name *n = names; n->name; n++) {
+        if (alone && !strncmp(n->name, "decoder.", 8) && has_encoder_names(names))
+            continue; /* the encoder of an encoder-decoder by itself */
         if (n->slot < ATTN_SLOT_NORM1) {
             ATTN_TRY(load_model_slot(l, n));
             continue;
         }
-        attn_stack_weights *stack = n->flags & ATTN_NAME_ENCODER ? &l->weights->encoder : &l->weights->stack;
+        attn_stack_weights *stack = stack_of(l, n);
         for (int64_t layer = 0; layer < stack->n_layers; layer++)
             ATTN_TRY(load_layer_slot(l, n, layer, &stack->layers[layer]));
     }

@@ -192,6 +192,7 @@ MODELS = {
     "mbart": lambda: bart("MBart", scale_embedding=True, activation_function="gelu_new"),
     "pegasus": lambda: bart("Pegasus", activation_function="relu"),
     "marian": lambda: bart("Marian", "MTModel", scale_embedding=True, activation_function="swish"),
+    "t5_encoder": lambda: hf.T5EncoderModel(t5(feed_forward_proj="gated-silu").config),
     "mt5": lambda: t5("MT5", feed_forward_proj="gated-gelu", tie_word_embeddings=False),
 }
 ONE_PASS = ["llama_dynamic_long"]  # frequencies depend on the length, and cached keys keep theirs

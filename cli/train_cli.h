@@ -26,13 +26,20 @@ typedef struct train_settings {
     const char *kept_option; /* one that --resume does not change, NULL: none was given */
 } train_settings;
 
-/* Pairs of an encoder-decoder's corpus, as ids behind one another: line i has its source at starts[2 i] and its target at
+typedef struct train_texts {
+    attn_text texts[TRAIN_MOST_TEXTS];
+    int64_t n;
+} train_texts;
+
+/* Pairs of an encoder-decoder's corpus, as ids behind one another in a mapped file: line i has its source at starts[2 i] and its target at
  * starts[2 i + 1], which ends at starts[2 i + 2]. */
 typedef struct train_pairs {
-    int32_t *ids;
-    int64_t *starts;
+    const int32_t *ids;
+    const int64_t *starts;
     int64_t n, n_train; /* the last n - n_train are for validation */
     int64_t longest_source, longest_target;
+    void *map;
+    size_t map_bytes;
 } train_pairs;
 
 typedef struct train_run {
@@ -80,6 +87,13 @@ bool train_prepare_data(train_run *run);
 void train_free_data(train_run *run);
 /* Bytes of all texts; -1: a message was written. */
 int64_t train_text_bytes(const train_settings *s);
+
+/* ---- train_pairs.c ---- */
+
+/* The pairs of the texts as one file of ids; its file, mapped and checked (a resumed run: against its checkpoint). */
+bool train_write_pairs(const train_run *run, const train_texts *texts, const train_texts *validation, const char *path);
+bool train_open_pairs(train_run *run, const char *path);
+void train_close_pairs(train_run *run);
 
 /* ---- train_loop.c ---- */
 

@@ -191,11 +191,19 @@ class Train(unittest.TestCase):
             shown = subprocess.run([ATTN, "run", "--model", folder, "--layer", "0", "--head", "1", "forty-two"],
                                    capture_output=True, text=True)
             self.assertIn("layer 0, head 1", shown.stdout)
-        with open(os.path.join(self.at("n"), "numbers.tsv"), "a") as file:
-            file.write("forty\t41\n")
-        changed = attn("--resume", "-o", os.path.join(self.at("n"), "pre-norm"), "--steps", "5")
-        self.assertEqual(changed.returncode, 1)
-        self.assertIn("not those that the run", changed.stderr)
+        os.remove(os.path.join(self.at("n"), "numbers.tsv"))  # the ids are kept
+        on = attn("--resume", "-o", os.path.join(self.at("n"), "pre-norm"), "--steps", "5")
+        self.assertEqual(on.returncode, 0, on.stderr)
+        ids = os.path.join(self.at("n"), "pre-norm", "tokens.bin")
+        for place in (9, 40, 100, -1):
+            changed = bytearray(read(ids))
+            changed[place] ^= 1
+            self.file(ids, bytes(changed))
+            refused = attn("--resume", "-o", os.path.join(self.at("n"), "pre-norm"), "--steps", "6")
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("does not hold the pairs", refused.stderr)
+            changed[place] ^= 1
+            self.file(ids, bytes(changed))
 
     def test_training_goes_on_from_a_model(self):
         for arch, more in (("llama", ["--kv-heads", "1"]), ("gpt2", [])):

@@ -115,7 +115,7 @@ void train_log(train_run *run, json_t *line);
 attn_train_point *train_points(const train_settings *s, int64_t *n);
 /* loss.svg and loss.png from log.jsonl. */
 void train_draw(const train_run *run);
-/* A continuation of the prompt by the exported model. */
+/* What the exported model makes of the prompt, a masked one of the held-out text, an encoder-decoder of held-out pairs. */
 void train_show_sample(train_run *run, int64_t step);
 char *train_path(const train_settings *s, const char *name);
 

@@ -241,13 +241,20 @@ static bool after_step(train_run *run, const attn_train_update *u, double rate, 
     log_step(run, u, rate, tokens_per_second, eval);
     if (run->interactive || eval || stop)
         train_show_progress(run, u->step, u->loss, tokens_per_second);
-    if (due(s->save_every, u->step, last) || stop) {
+    const bool saved = due(s->save_every, u->step, last) || stop;
+    if (saved) {
         if (!save(run))
             return false;
         train_draw(run);
     }
-    if (s->sample_every > 0 && due(s->sample_every, u->step, last) && !stop)
-        train_show_sample(run, u->step);
+    if (stop || s->sample_every == 0 || !due(s->sample_every, u->step, last))
+        return true;
+    /* a sample is made by the model in the folder: it must be this step's */
+    if (!saved && attn_trainer_export(run->trainer, s->folder, s->export_dtype) != ATTN_OK) {
+        cli_error("train", "cannot save: %s", attn_train_error());
+        return false;
+    }
+    train_show_sample(run, u->step);
     return true;
 }
 

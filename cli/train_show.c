@@ -235,14 +235,22 @@ static void print_ids(const attn_tokenizer *tokenizer, const int32_t *ids, int64
         cli_print_safe(text, bytes < sizeof text ? bytes : sizeof text);
 }
 
-static void sample_from(const train_run *run, attn_session *session, const int32_t *ids, int64_t n)
+/* A decoder: how it continues the prompt. */
+static void show_continuation(const train_run *run, attn_session *session, int64_t step)
 {
+    const char *prompt = run->s.prompt && run->s.prompt[0] ? run->s.prompt : "The ";
     int32_t tokens[SAMPLE_TOKENS];
-    int64_t made = 0;
+    int64_t made = 0, n;
+    attn_encoding *encoding;
     attn_generate_args a;
+    if (attn_encoding_create(&encoding) != ATTN_OK)
+        return;
     ATTN_ARGS_INIT(&a);
     ATTN_ARGS_INIT(&a.sampling);
-    a.prompts = ids;
+    const bool encoded =
+        attn_tokenizer_encode(run->tokenizer, prompt, strlen(prompt), NULL, 0, NULL, encoding) == ATTN_OK;
+    n = encoded ? attn_encoding_length(encoding) : 0;
+    a.prompts = attn_encoding_ids(encoding);
     a.prompt_lengths = &n;
     a.max_new = SAMPLE_TOKENS;
     a.sampling.temperature = 0.8;
@@ -251,11 +259,14 @@ static void sample_from(const train_run *run, attn_session *session, const int32
     a.tokens = tokens;
     a.token_stride = SAMPLE_TOKENS;
     a.n_generated = &made;
-    if (attn_generate(session, &a) != ATTN_OK)
-        return;
-    print_ids(run->tokenizer, ids, n);
-    print_ids(run->tokenizer, tokens, made);
-    putchar('\n');
+    if (n > 0 && attn_generate(session, &a) == ATTN_OK) {
+        train_end_progress(run);
+        printf("sample after step %lld:\n", (long long)step);
+        print_ids(run->tokenizer, a.prompts, n);
+        print_ids(run->tokenizer, tokens, made);
+        putchar('\n');
+    }
+    attn_encoding_destroy(encoding);
 }
 
 /* Encoder-decoder: what becomes of the first held-out pairs. */
@@ -283,28 +294,64 @@ static void show_pairs(train_run *run, int64_t step)
     free(lengths);
 }
 
+/* A masked model: the held-out text's beginning, with its likeliest token where one was hidden. */
+static void show_guesses(train_run *run, attn_session *session, int64_t step)
+{
+    const int64_t n = run->s.length < SAMPLE_TOKENS ? run->s.length : SAMPLE_TOKENS, vocab = run->vocab_size;
+    attn_train_batch batch;
+    attn_forward_args a;
+    attn_train_data_info info;
+    float *logits = malloc((size_t)(n * vocab) * sizeof *logits);
+    ATTN_ARGS_INIT(&a);
+    ATTN_ARGS_INIT(&info);
+    attn_train_data_get_info(run->data, &info);
+    a.tokens = run->tokens;
+    a.n_tokens = n;
+    a.logits = logits;
+    a.logits_rows = ATTN_LOGITS_ALL;
+    if (logits && train_fill_batch(run, info.n_validation > run->s.length, 0, &batch, NULL) &&
+        attn_model_forward(session, &a) == ATTN_OK) {
+        train_end_progress(run);
+        printf("sample after step %lld ({guess/hidden token}):\n", (long long)step);
+        for (int64_t i = 0; i < n; i++) {
+            const float *here = logits + i * vocab;
+            int32_t best = 0;
+            for (int32_t v = 1; v < vocab; v++)
+                best = here[v] > here[best] ? v : best;
+            if (run->targets[i] < 0) {
+                print_ids(run->tokenizer, run->tokens + i, 1);
+                continue;
+            }
+            putchar('{');
+            print_ids(run->tokenizer, &best, 1);
+            if (best != run->targets[i]) {
+                putchar('/');
+                print_ids(run->tokenizer, run->targets + i, 1);
+            }
+            putchar('}');
+        }
+        putchar('\n');
+    }
+    free(logits);
+}
+
 /* The exported model is loaded as any other would be: what is shown is what users get. */
 void train_show_sample(train_run *run, int64_t step)
 {
     attn_model *model;
     attn_session *session = NULL;
-    attn_encoding *encoding;
-    const char *prompt = run->s.prompt && run->s.prompt[0] ? run->s.prompt : "The ";
-    const int32_t arch = run->info.options.arch;
-    if (arch == ATTN_TRAIN_ENCDEC)
+    if (run->info.options.arch == ATTN_TRAIN_ENCDEC) {
         show_pairs(run, step);
-    if ((arch != ATTN_TRAIN_GPT2 && arch != ATTN_TRAIN_LLAMA) || attn_encoding_create(&encoding) != ATTN_OK)
         return;
-    if (attn_model_load(run->s.folder, NULL, &model) == ATTN_OK) {
-        if (attn_session_create(model, NULL, &session) == ATTN_OK &&
-            attn_tokenizer_encode(run->tokenizer, prompt, strlen(prompt), NULL, 0, NULL, encoding) == ATTN_OK &&
-            attn_encoding_length(encoding) > 0) {
-            train_end_progress(run);
-            printf("sample after step %lld:\n", (long long)step);
-            sample_from(run, session, attn_encoding_ids(encoding), attn_encoding_length(encoding));
-        }
-        attn_session_destroy(session);
-        attn_model_destroy(model);
     }
-    attn_encoding_destroy(encoding);
+    if (attn_model_load(run->s.folder, NULL, &model) != ATTN_OK)
+        return;
+    if (attn_session_create(model, NULL, &session) == ATTN_OK) {
+        if (run->info.options.arch == ATTN_TRAIN_BERT)
+            show_guesses(run, session, step);
+        else
+            show_continuation(run, session, step);
+    }
+    attn_session_destroy(session);
+    attn_model_destroy(model);
 }

@@ -98,9 +98,16 @@ class Train(unittest.TestCase):
         used = subprocess.run([ATTN, "generate", "--model", self.at("m"), "-n", "4", "the row"], capture_output=True)
         self.assertEqual(used.returncode, 0, used.stderr)
 
+    def test_samples_are_the_models_of_their_step(self):
+        often, seldom = (attn(*self.train(n, 40, "--lr", "0.05", "--sample-every", "20", "--save-every", e)).stdout.split("sample ")
+                         for n, e in (("o", "20"), ("s", "0")))
+        self.assertEqual(len(often), 3)
+        self.assertEqual(often[1].split("step 40/40")[0], seldom[1].split("step 40/40")[0])
+
     def test_a_masked_model_fills_masks(self):
-        done = attn(*self.train("b", 6, "--arch", "bert"))
+        done = attn(*self.train("b", 6, "--arch", "bert", "--sample-every", "6"))
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"sample after step 6 \(\{guess/hidden token\}\):\n.*\{")
         run = lambda *words: subprocess.run([ATTN, "run", "--model", self.at("b"), *words], capture_output=True, text=True)
         masks = json.loads(run("--json", "the [MASK] of the [MASK]").stdout)["masks"]
         self.assertEqual(len(masks), 2)

@@ -159,15 +159,15 @@ step_isa() { # kernel and property tests at each lower level (test_simd_* have t
 }
 
 # Sanitized and emulated programs run some ten times slower: random problems and exhaustive loops are sampled.
-sampled() { ATTN_FWD_PROBLEMS=${problems:-200} ATTN_SIMD_STRIDE=997 "$@"; }
+sampled() { ATTN_FWD_PROBLEMS=${problems:-120} ATTN_SIMD_STRIDE=997 "$@"; }
 
 step_old_x86() { # a CPU without AVX: a stray instruction stops the program
     [ "$(uname -m)" = x86_64 ] && command -v qemu-x86_64 >/dev/null || { lacking "qemu-x86_64 is not installed"; return; }
     local name passed=0 failed=0
     ninja -C build || return 1
-    say "not run on the old CPU: test_simd_* (exhaustive, and run on this one); random problems: 60"
+    say "not run on the old CPU: test_simd_* (exhaustive, and run on this one); random problems: 40"
     rm -f "$LOGS"/old_x86-*
-    test_names kernels unit | grep -v '^test_simd_' | ATTN_FWD_PROBLEMS=60 xargs -P "$jobs" -I{} sh -c \
+    test_names kernels unit | grep -v '^test_simd_' | ATTN_FWD_PROBLEMS=40 xargs -P "$jobs" -I{} sh -c \
         'timeout 300 qemu-x86_64 -cpu Nehalem build/tests/$1 >"$2/old_x86-$1.log" 2>&1 || mv "$2/old_x86-$1.log" "$2/old_x86-$1.failed"' \
         sh {} "$LOGS" || true
     for name in $(test_names kernels unit | grep -v '^test_simd_'); do
@@ -183,8 +183,8 @@ step_old_x86() { # a CPU without AVX: a stray instruction stops the program
 step_aarch64() {
     command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null ||
         { lacking "gcc-aarch64-linux-gnu or qemu-user is not installed"; return; }
-    say "not run under qemu: test_gradients (finite differences take minutes there); random problems: 100; floats: every 997th"
-    problems=100 ATTN_UNDER_QEMU=1 sampled build_and_test aarch64 -E '^test_gradients$'
+    say "not run under qemu: test_gradients (finite differences take minutes there); random problems: 60; floats: every 997th"
+    problems=60 ATTN_UNDER_QEMU=1 sampled build_and_test aarch64 -E '^test_gradients$'
 }
 
 # ---- Other compilers and sanitizers ---------------------------------------------------------------
@@ -195,24 +195,23 @@ step_clang() {
 }
 
 step_asan() {
-    say "not run under ASan: test_smollm2, test_cli_{generate,inspect,run} (the model), test_cli_lab (it trains); random problems: 200; floats: every 997th"
+    say "not run under ASan: test_smollm2, test_cli_{embed,generate,inspect,run} (the models), test_cli_lab (it trains); random problems: 120; floats: every 997th"
     ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        sampled build_and_test asan -E '^test_(smollm2|cli_generate|cli_inspect|cli_lab|cli_run)$'
+        sampled build_and_test asan -E '^test_(smollm2|cli_embed|cli_generate|cli_inspect|cli_lab|cli_run)$'
 }
 
-# libattn with four threads; libattn_model, which has the same pool, with one: what it adds is numbers, not threads.
+# libattn with four threads; of libattn_model, whose loops go through the same pool, the programs that hand work to it, with two.
 step_tsan() {
+    local passed failed skipped p f s status=0 operator model="linear|gemm|layers|families|model_api|tokenizer_api|train"
     configure tsan -DATTN_WERROR=ON
-    ninja -C build-tsan || return 1
-    local passed failed skipped p f s status=0 operator
-    operator="^($(test_names kernels properties api unit | paste -sd '|'))$"
+    operator=$(test_names kernels properties api unit)
+    ninja -C build-tsan $operator $(test_names nn layers models text train | grep -E "^test_($model)$") || return 1
     # TSan cannot place its shadow memory under wide address-space randomisation.
     ! setarch "$(uname -m)" -R true 2>/dev/null || runner="setarch $(uname -m) -R"
-    say "not run under TSan: test_gradients (minutes), test_smollm2, test_cli_{embed,generate,inspect,run} (the model), test_cli_lab (it trains);" \
-        "random problems: 200; floats: every 997th"
-    ATTN_NUM_THREADS=4 sampled ctest_in build-tsan -R "$operator" -E '^test_gradients$' || status=1
+    say "not run under TSan: test_gradients (minutes), programs that start no threads; random problems: 120; floats: every 997th"
+    ATTN_NUM_THREADS=4 sampled ctest_in build-tsan -R "^($(printf '%s' "$operator" | paste -sd '|'))$" -E '^test_gradients$' || status=1
     read -r passed failed skipped <"$LOGS/tsan.count"
-    ATTN_NUM_THREADS=1 sampled ctest_in build-tsan -E "$operator|^test_(smollm2|cli_embed|cli_generate|cli_inspect|cli_lab|cli_run)$" || status=1
+    ATTN_NUM_THREADS=2 sampled ctest_in build-tsan -R "^test_($model)$" || status=1
     read -r p f s <"$LOGS/tsan.count"
     runner=""
     count $((passed + p)) $((failed + f)) $((skipped + s))

@@ -1,5 +1,6 @@
 /* bench_linear [THREADS [FORMAT]] [--cpu-time]: linear layers over packed weights (768 in, 3,072 out), GFLOP/s of the best run of
- * half a second for 1 to 96 rows, warm, and with one row GB/s over 160 MB of weights. FORMAT: f32, bf16, f16, i8, i8m or u4. */
+ * half a second for 1 to 96 rows, warm, and with one row GB/s over 160 MB of weights. FORMAT: f32, bf16, f16, i8, i8m or u4,
+ * and with 8-bit activations d8 and d4. */
 #include "bench_clock.h"
 #include "bench_peak.h"
 #include "ops/nn/linear.h"
@@ -34,15 +35,18 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         attn_linear_format format;
-    } formats[] = {{"f32", {ATTN_PANEL_F32, 0, 0, 0}}, {"bf16", {ATTN_PANEL_BF16, 0, 0, 0}}, {"f16", {ATTN_PANEL_F16, 0, 0, 0}},
-                   {"i8", {ATTN_PANEL_I8, 32, 1, 0}},  {"i8m", {ATTN_PANEL_I8, 32, 1, 1}},   {"u4", {ATTN_PANEL_U4, 32, 1, 1}}};
+        int32_t act_i8;
+    } formats[] = {{"f32", {ATTN_PANEL_F32, 0, 0, 0}, 0}, {"bf16", {ATTN_PANEL_BF16, 0, 0, 0}, 0}, {"f16", {ATTN_PANEL_F16, 0, 0, 0}, 0},
+                   {"i8", {ATTN_PANEL_I8, 32, 1, 0}, 0},  {"i8m", {ATTN_PANEL_I8, 32, 1, 1}, 0},   {"u4", {ATTN_PANEL_U4, 32, 1, 1}, 0},
+                   {"d8", {ATTN_PANEL_D8, 32, 0, 0}, 1},  {"d4", {ATTN_PANEL_U4, 32, 1, 1}, 1}};
     static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 8, 12, 32, 96};
     if (argc > 1 && !strcmp(argv[argc - 1], "--cpu-time")) { /* with one thread: processor time, for machines with other work */
         bench_clock = CLOCK_PROCESS_CPUTIME_ID;
         argc--;
     }
     bench_case c = {.n = 1};
-    c.worker = (attn_worker){.kernels = attn_nn_kernels_for(attn_cpu_best_isa()), .n_threads = argc > 1 ? atoi(argv[1]) : 1};
+    c.worker = (attn_worker){.kernels = attn_nn_kernels_for(attn_cpu_best_isa()), .dot = attn_dot_kernels_for(attn_cpu_best_isa()),
+                             .n_threads = argc > 1 ? atoi(argv[1]) : 1, .scratch = bench_memory(attn_linear_scratch(MOST_ROWS, N_IN))};
     c.x = bench_memory((size_t)N_IN * MOST_ROWS * sizeof *c.x);
     c.y = bench_memory((size_t)N_OUT * MOST_ROWS * sizeof *c.y);
     for (int64_t k = 0; k < N_IN * MOST_ROWS; k++)
@@ -67,6 +71,8 @@ int main(int argc, char **argv)
                 return 1;
             memcpy(c.layers[i].w.values, first.w.values, first.bytes);
         }
+        for (int64_t i = 0; i < many; i++)
+            c.layers[i].act_i8 = formats[f].act_i8;
         printf("%-6s", formats[f].name);
         c.n = 1;
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
@@ -80,6 +86,6 @@ int main(int argc, char **argv)
             attn_linear_destroy(&c.layers[i]);
         free(c.layers);
     }
-    free(c.x), free(c.y);
+    free(c.x), free(c.y), free(c.worker.scratch);
     return 0;
 }

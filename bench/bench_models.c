@@ -3,7 +3,7 @@
  *   bench_models embed MODEL TEXTS    sentences/s over the lines of a file, each line read up to 256 tokens
  *   bench_models decode MODEL         tokens/s: a prompt of --prefill ids (512) in one pass, logits of the last position only,
  *                                     then --new tokens (128) one at a time, each the likeliest
- *   options: --threads N, --weights stored|f32|bf16|int8, --runs N (3; the best counts), --reference (embed: the least cosine
+ *   options: --threads N, --weights stored|f32|bf16|int8, --act-int8, --runs N (3; the best counts), --reference (embed: the least cosine
  *            to the same texts with f32 weights), --cpu-time (with one thread: processor time instead of the wall's)
  *
  * Beside the rates: seconds to load, the largest resident size, bytes of weights read for a token, and, for decode, the read
@@ -18,6 +18,7 @@
 
 typedef struct settings {
     const char *model, *texts, *weights;
+    uint32_t flags;
     int32_t threads;
     int64_t prefill, fresh;
     int runs;
@@ -141,7 +142,7 @@ static double least_cosine(const settings *how, const passages *p, int64_t width
 static void run_embed(const settings *how)
 {
     double start = bench_now(), best = 1e9;
-    attn_model *model = load(how, how->weights, 0);
+    attn_model *model = load(how, how->weights, how->flags);
     double loaded = bench_now() - start, peak;
     attn_session *session = session_of(model, how->threads);
     attn_model_info info;
@@ -187,7 +188,7 @@ static void run_decode(const settings *how)
 {
     const size_t bytes = (size_t)256 << 20;
     double start = bench_now(), prefill = 1e9, decode = 1e9, read = 0;
-    attn_model *model = load(how, how->weights, ATTN_LOAD_NO_TOKENIZER);
+    attn_model *model = load(how, how->weights, ATTN_LOAD_NO_TOKENIZER | how->flags);
     double loaded = bench_now() - start, peak;
     attn_model_info info;
     ATTN_ARGS_INIT(&info);
@@ -228,13 +229,17 @@ static void run_decode(const settings *how)
 
 int main(int argc, char **argv)
 {
-    settings how = {NULL, NULL, "stored", 1, 512, 128, 3, false};
+    settings how = {.weights = "stored", .threads = 1, .prefill = 512, .fresh = 128, .runs = 3};
     bool embeds = argc > 3 && !strcmp(argv[1], "embed"), decodes = argc > 2 && !strcmp(argv[1], "decode");
     int n = embeds ? 4 : 3;
     for (; (embeds || decodes) && n < argc; n++) {
         const char *value = n + 1 < argc ? argv[n + 1] : "";
         if (!strcmp(argv[n], "--reference")) {
             how.reference = true;
+            continue;
+        }
+        if (!strcmp(argv[n], "--act-int8")) {
+            how.flags = ATTN_LOAD_ACT_I8;
             continue;
         }
         if (!strcmp(argv[n], "--cpu-time")) { /* with one thread: processor time, for machines with other work */
@@ -256,7 +261,7 @@ int main(int argc, char **argv)
             embeds = decodes = false;
     }
     if (!embeds && !decodes) {
-        fprintf(stderr, "usage: bench_models embed MODEL TEXTS | decode MODEL  [--threads N] [--weights stored|f32|bf16|int8]"
+        fprintf(stderr, "usage: bench_models embed MODEL TEXTS | decode MODEL  [--threads N] [--weights stored|f32|bf16|int8] [--act-int8]"
                         " [--prefill N] [--new N] [--runs N] [--reference] [--cpu-time]\n");
         return 2;
     }

@@ -25,6 +25,7 @@ SMOLLM2 = os.path.join(MODELS, "SmolLM2-135M-Instruct.Q4_1.gguf")
 BARS = {"MiniLM f32": (195, 370), "MiniLM bf16": (330, 600), "MiniLM int8": (450, 800), "GPT-2 prefill f32": (1200, None),
         "GPT-2 prefill bf16": (2100, None), "SmolLM2 prefill": (700, None), "SmolLM2 decode": (200, None), "BPE": (20, None),
         "WordPiece": (10, None), "MiniLM cold start": (0.10, None), "MiniLM memory": (150, None), "size on disk": (10, None)}
+EIGHT_BITS = ("GPT-2 q8_0", "GPT-2 q4_0", "SmolLM2")  # rows where others multiply 8-bit activations; ours do on demand
 LESS_IS_BETTER = ("MiniLM cold start", "MiniLM memory", "size on disk")
 DECODE_SHARE = 0.85
 COSINE = {"f32": 0.99999, "bf16": 0.9999, "int8": 0.999}
@@ -119,7 +120,8 @@ def embeddings(rows):
         if not rows.wanted(name):
             continue
         for threads in rows.threads:
-            r = rows.ours("embed", MINILM, texts, "--weights", weights, "--threads", threads, "--runs", 2, *(["--reference"] if weights != "f32" else []))
+            more = {"f32": [], "bf16": ["--reference"], "int8": ["--act-int8", "--reference"]}[weights]
+            r = rows.ours("embed", MINILM, texts, "--weights", weights, "--threads", threads, "--runs", 2, *more)
             exact = {"cosine": r["cosine"], "right": r["cosine"] >= COSINE[weights]} if "cosine" in r else {}
             rows.add(name, threads, r["per_s"], "sentences/s", memory_mb=r["memory_mb"], **exact)
             if threads == 1 and weights == "f32":
@@ -158,6 +160,10 @@ def decoder(rows, name, path, weights, peer):
         rows.add(label[0] + " prefill" + kind, threads, r["prefill_per_s"], "tokens/s", memory_mb=r["memory_mb"])
         more = {"share": r["decode_per_s"] * r["weight_bytes"] * 1e-9 / r["read_gb_s"], "read_gb_s": r["read_gb_s"]} if kind else {}
         rows.add(label[0] + " decode" + kind, threads, r["decode_per_s"], "tokens/s", **more)
+        if name in EIGHT_BITS:
+            r = rows.ours("decode", path, "--act-int8", "--threads", threads, "--runs", 2)
+            rows.add(label[0] + " prefill" + kind, threads, r["prefill_per_s"], "tokens/s", who="attn --act-int8", memory_mb=r["memory_mb"])
+            rows.add(label[0] + " decode" + kind, threads, r["decode_per_s"], "tokens/s", who="attn --act-int8")
         other = rows.peer("decode", *peer, threads) if peer else None
         if other:
             rows.add(label[0] + " prefill" + kind, threads, other["prefill_per_s"], "tokens/s", who=other["who"], memory_mb=other["memory_mb"])

@@ -176,7 +176,7 @@ bool attn_linear_pack_blocks(attn_linear *linear, int64_t first, int64_t count, 
     attn_panels *w = &linear->w;
     const attn_linear_format want = attn_linear_format_of(ggml_type, w->n_in);
     const bool same = want.format == w->format || (want.format == ATTN_PANEL_I8 && w->format == ATTN_PANEL_D8);
-    if (want.format < ATTN_PANEL_I8 || !same || want.scale_block != w->scale_block ||
+    if (linear->balance || want.format < ATTN_PANEL_I8 || !same || want.scale_block != w->scale_block ||
         want.half_scales != w->half_scales || want.has_min != w->has_min)
         return false;
     for (int64_t panel = first; panel < first + count; panel++)

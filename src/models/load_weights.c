@@ -82,7 +82,7 @@ static void pack_task(void *arg, int64_t task)
 
 /* For 8-bit activations: nibbles stay, blocks of 32 bytes keep their scales, anything else gets such blocks. Measured on
  * MiniLM, 40 passages: one scale for an output and a row leaves a cosine of 0.9953 (0.9971 in the mean), 0.9986 with activations in
- * blocks of 32, and 0.9991 by rounding weights alone; blocks of 32 on both sides are above 0.999. */
+ * blocks of 32, and 0.9991 by rounding weights alone; blocks of 32 on both sides, balanced, are above 0.999. */
 static attn_linear_format dot_format(const loader *l, const piece *p)
 {
     attn_linear_format f = {.format = ATTN_PANEL_F32};
@@ -122,6 +122,20 @@ static attn_linear_format choose_format(const loader *l, const piece *p)
     }
 }
 
+/* Matrices that get blocks of 8 bits here, for 8-bit activations, are balanced first; a file's own blocks stay as they are. */
+static attn_status balance(loader *l, attn_linear *linear, const piece *p)
+{
+    const bool stored = l->options->weights == ATTN_WEIGHTS_AS_STORED && p->tensor.ggml_type >= 0 &&
+                        attn_linear_format_of((uint32_t)p->tensor.ggml_type, p->n_in).format >= ATTN_PANEL_I8;
+    if (linear->w.format != ATTN_PANEL_D8 || stored)
+        return ATTN_OK;
+    float *scratch = malloc((size_t)p->n_in * sizeof *scratch);
+    const attn_status status =
+        scratch ? attn_linear_balance(linear, piece_row, (void *)(uintptr_t)p, scratch) : ATTN_ERR_OUT_OF_MEMORY;
+    free(scratch);
+    return status == ATTN_OK ? status : attn_io_no_memory(l->error, l->error_size, p->tensor.name);
+}
+
 static attn_status pack(loader *l, attn_linear *linear, const piece *p, int64_t n_out)
 {
     attn_status status = attn_linear_create(linear, choose_format(l, p), p->n_in, n_out);
@@ -129,6 +143,7 @@ static attn_status pack(loader *l, attn_linear *linear, const piece *p, int64_t 
         return attn_io_fail(l->error, l->error_size, status, "tensor %s: no memory for %lld x %lld", p->tensor.name,
                             (long long)n_out, (long long)p->n_in);
     linear->act_i8 = l->options->act_i8;
+    ATTN_TRY(balance(l, linear, p));
     pack_job job = {linear, p};
     attn_nn_for(l->options->n_threads, (attn_panel_count(&linear->w) + PANELS_PER_TASK - 1) / PANELS_PER_TASK,
                 pack_task, &job);

@@ -43,8 +43,12 @@ static float multiply_add(int32_t isa, float a, float b, float c)
 }
 
 /* One row by one output, as nn_dot.h says. */
-static float product(int32_t isa, const attn_panels *w, int64_t n, const float *x)
+static float product(int32_t isa, const attn_linear *linear, int64_t n, const float *input)
 {
+    const attn_panels *w = &linear->w;
+    float x[512];
+    for (int64_t k = 0; k < w->n_in; k++)
+        x[k] = input[k] * (linear->balance ? linear->balance[k] : 1.0f);
     const int64_t panel = n / ATTN_PANEL, lane = n % ATTN_PANEL;
     float y = 0;
     for (int64_t b = 0; b * w->scale_block < w->n_in; b++) {
@@ -117,7 +121,7 @@ static void check(const problem *p, int32_t isa, const char *what)
         attn_linear_row(&p->linear, n, row);
         for (int64_t m = 0; m < MAX_ROWS; m++) {
             double exact = 0;
-            const double got = (double)(want[m * n_out + n] = product(isa, &p->linear.w, n, p->x + m * n_in));
+            const double got = (double)(want[m * n_out + n] = product(isa, &p->linear, n, p->x + m * n_in));
             for (int64_t k = 0; k < n_in; k++)
                 exact += (double)row[k] * (double)p->x[m * n_in + k];
             dot += got * exact, got_squares += got * got, exact_squares += exact * exact;
@@ -204,6 +208,65 @@ static void test_pairs(void **state)
     }
 }
 
+/* Columns of W of very different norms, and inputs that are large where they are small: neither may rule the blocks of 32. */
+static void lopsided_row(void *arg, int64_t row, float *out)
+{
+    const int64_t n_in = *(const int64_t *)arg;
+    for (int64_t k = 0; k < n_in; k++)
+        out[k] = sinf((float)(row * 131 + k * 17)) * exp2f((float)(k * 5 % 9) - 4.0f);
+}
+
+static double error_of(problem *p, int32_t isa)
+{
+    const int64_t n_in = p->linear.w.n_in, n_out = p->linear.w.n_out;
+    float *row = malloc((size_t)n_in * sizeof *row);
+    double error = 0, size = 0;
+    run(p, isa, 1, MAX_ROWS);
+    for (int64_t n = 0; n < n_out; n++) {
+        lopsided_row((void *)(uintptr_t)&n_in, n, row);
+        for (int64_t m = 0; m < MAX_ROWS; m++) {
+            double exact = 0;
+            for (int64_t k = 0; k < n_in; k++)
+                exact += (double)row[k] * (double)p->x[m * n_in + k];
+            error += ((double)p->y[m * p->ldy + n] - exact) * ((double)p->y[m * p->ldy + n] - exact);
+            size += exact * exact;
+        }
+    }
+    free(row);
+    return sqrt(error / size);
+}
+
+static void test_balance(void **state)
+{
+    (void)state;
+    const int64_t n_in = 320, n_out = 40;
+    float scratch[320], got[320];
+    problem p = start((attn_linear_format){ATTN_PANEL_D8, 32, 0, 0}, n_in, n_out);
+    for (int64_t i = 0; i < MAX_ROWS * n_in; i++)
+        p.x[i] *= exp2f(4.0f - (float)(i % n_in * 5 % 9));
+    attn_linear_pack_rows(&p.linear, 0, attn_panel_count(&p.linear.w), lopsided_row, (void *)(uintptr_t)&n_in, scratch);
+    const double plain = error_of(&p, attn_cpu_best_isa());
+    assert_int_equal(attn_linear_balance(&p.linear, lopsided_row, (void *)(uintptr_t)&n_in, scratch), ATTN_OK);
+    attn_linear_pack_rows(&p.linear, 0, attn_panel_count(&p.linear.w), lopsided_row, (void *)(uintptr_t)&n_in, scratch);
+    const double balanced = error_of(&p, attn_cpu_best_isa());
+    if (!(balanced < 0.05 && balanced < plain / 10))
+        fail_msg("relative error %.5f, without balance %.5f", balanced, plain);
+    for (int64_t k = 0; k < n_in; k++) {
+        int exponent;
+        assert_true(frexpf(p.linear.balance[k], &exponent) == 0.5f && exponent <= 1);
+    }
+    lopsided_row((void *)(uintptr_t)&n_in, 3, scratch);
+    attn_linear_row(&p.linear, 3, got);
+    for (int64_t k = 0; k < n_in; k++) /* a step of the block's scale, brought back */
+        assert_true(fabsf(got[k] - scratch[k]) <= 16.0f / 127.0f * p.linear.balance[k]);
+    for (int64_t i = 0; i < MAX_ROWS * n_in; i++)
+        p.x[i] = uniform();
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++)
+        if (attn_cpu_has_isa(levels[l]))
+            check(&p, levels[l], "balanced");
+    finish(&p);
+}
+
 static void test_not_finite(void **state)
 {
     (void)state;
@@ -228,7 +291,7 @@ static void test_not_finite(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels), cmocka_unit_test(test_pairs),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels), cmocka_unit_test(test_pairs), cmocka_unit_test(test_balance),
                                        cmocka_unit_test(test_not_finite)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

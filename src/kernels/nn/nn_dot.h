@@ -12,6 +12,8 @@
 #ifndef ATTN_KERNELS_NN_NN_DOT_H
 #define ATTN_KERNELS_NN_NN_DOT_H
 
+#include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "core/compiler.h"
 #include "kernels/nn/nn_kernels.h"
@@ -20,17 +22,18 @@
 
 /* Rows of activations. n_in: padded with zeros to a multiple of 32. */
 typedef struct attn_dot_rows {
-    int64_t n_in, group, n_groups; /* group: inputs that share a scale, a multiple of 32 */
+    int64_t n_rows, n_in, group, n_groups; /* group: inputs that share a scale, a multiple of 32 */
     int8_t *q;      /* [rows][n_in] */
     int16_t *wide;  /* the same as 16-bit numbers */
-    float *scale;   /* [rows][n_groups] */
-    int32_t *total; /* [rows][n_groups] sum of q */
+    float *scale;   /* [n_groups][n_rows] */
+    int32_t *total; /* [n_groups][n_rows] sum of q */
 } attn_dot_rows;
 
 typedef struct attn_dot_kernels {
     const char *isa;
-    /* Row m of `to` from x[n], n <= n_in. A group with a NaN or an infinity has no finite scale. */
-    void (*quantise)(const float *x, int64_t n, const attn_dot_rows *to, int64_t m);
+    /* Row m of `to` from x[n], n <= n_in; balance: NULL, or multipliers of x[n] (groups of 32 only). A group with a NaN or an
+     * infinity has no finite scale. */
+    void (*quantise)(const float *x, const float *balance, int64_t n, const attn_dot_rows *to, int64_t m);
     /* y[m - first_row][16 outputs of n_panels panels from `panel` on], n_panels 1 or 2, for rows first_row .. first_row + rows - 1;
      * whole panels are written. w is a D8 or U4 matrix whose scale_block, where the file's rows are longer, is x->group. */
     void (*panels)(const attn_panels *w, int64_t panel, int64_t n_panels, const attn_dot_rows *x, int64_t first_row, int64_t rows,
@@ -43,6 +46,12 @@ const attn_dot_kernels *attn_dot_kernels_for(int32_t isa);
 extern const attn_dot_kernels attn_dot_kernels_scalar;
 extern const attn_dot_kernels attn_dot_kernels_avx2;
 extern const attn_dot_kernels attn_dot_kernels_avx512;
+
+/* What brings a group to whole numbers; 0: all of them are 0. */
+static inline float attn_dot_inverse(float largest)
+{
+    return largest > 1e-30f && largest < INFINITY ? 127.0f / largest : 0.0f;
+}
 
 /* Where input k of a block of 32 stands. */
 static inline int64_t attn_dot_place(int64_t k)

@@ -12,6 +12,16 @@
 #include "kernels/nn/nn_dot_vector.inc"
 
 /* One row after the other: gcc 12 would begin with the products of all rows, and then keep the sums in memory. */
+ATTN_INLINE void dot_step(__m256i w0, __m256i w1, __m256i x, __m256i *low, __m256i *high)
+{
+    __m256i product;
+    __asm__("vpmaddwd %4, %2, %3\n\t"
+            "vpaddd %3, %0, %0\n\t"
+            "vpmaddwd %5, %2, %2\n\t"
+            "vpaddd %2, %1, %1"
+            : "+x"(*low), "+x"(*high), "+x"(x), "=&x"(product)
+            : "x"(w0), "x"(w1));
+}
 #define DOT_IN_TURN(a, b) __asm__ volatile("" : "+x"(a), "+x"(b))
 
 #define DOT_MR 6
@@ -19,18 +29,24 @@
 #define DOT_TABLE attn_dot_kernels_avx2
 #define DOT_ISA_NAME "avx2"
 
-static void dot_round(const float *x, float inverse, int8_t *whole)
+static void dot_round_vectors(const v_f32 *x, float inverse, int8_t *whole)
 {
     const __m256 f = _mm256_set1_ps(inverse);
     __m256i v[4];
     if (!(inverse > 0))
         return;
     for (int i = 0; i < 4; i++)
-        v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), f));
+        v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(x[i], f));
     /* packs work in 128-bit halves: the permutation brings fours back in order */
     const __m256i p = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     _mm256_storeu_si256((__m256i *)(void *)whole, _mm256_permutevar8x32_epi32(p, order));
+}
+
+/* The sums lie in the order 0 1 4 5 2 3 6 7 until the end, as horizontal additions leave them. */
+ATTN_INLINE __m256 dot_reorder(__m256 x)
+{
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8));
 }
 
 ATTN_INLINE void dot_half_d8(int mr, const attn_panels *w, int64_t panel, int half, const attn_dot_rows *x, int64_t row,
@@ -38,34 +54,38 @@ ATTN_INLINE void dot_half_d8(int mr, const attn_panels *w, int64_t panel, int ha
 {
     const int8_t *values = (const int8_t *)w->values + panel * x->n_in * ATTN_PANEL + half * 32;
     const int16_t *q = x->wide + row * x->n_in;
+    const int64_t n_in = x->n_in;
     __m256 acc[DOT_MR];
+    ATTN_UNROLL
     for (int m = 0; m < mr; m++)
         acc[m] = _mm256_setzero_ps();
     for (int64_t b = 0; b < x->n_groups; b++) {
-        const int64_t k1 = (b + 1) * x->group < x->n_in ? (b + 1) * x->group : x->n_in;
         __m256i low[DOT_MR], high[DOT_MR]; /* outputs 0-3 and 4-7, two pairs of inputs each */
+        ATTN_UNROLL
         for (int m = 0; m < mr; m++)
             low[m] = high[m] = _mm256_setzero_si256();
-        for (int64_t k = b * x->group; k < k1; k += 4) {
-            const __m128i *from = (const __m128i *)(const void *)(values + k * ATTN_PANEL);
+        for (int64_t left = n_in - b * x->group < x->group ? n_in - b * x->group : x->group; left > 0; left -= 4) {
+            const __m128i *from = (const __m128i *)(const void *)values;
             const __m256i w0 = _mm256_cvtepi8_epi16(_mm_loadu_si128(from));
             const __m256i w1 = _mm256_cvtepi8_epi16(_mm_loadu_si128(from + 1));
+            ATTN_UNROLL
             for (int m = 0; m < mr; m++) {
                 int64_t four;
-                memcpy(&four, q + m * x->n_in + k, sizeof four);
-                const __m256i xs = _mm256_set1_epi64x(four);
-                low[m] = _mm256_add_epi32(low[m], _mm256_madd_epi16(w0, xs));
-                high[m] = _mm256_add_epi32(high[m], _mm256_madd_epi16(w1, xs));
-                DOT_IN_TURN(low[m], high[m]);
+                memcpy(&four, q + m * n_in, sizeof four);
+                dot_step(w0, w1, _mm256_set1_epi64x(four), &low[m], &high[m]);
             }
+            values += 4 * ATTN_PANEL;
+            q += 4;
         }
-        for (int m = 0; m < mr; m++) {
-            const __m256i sum = _mm256_permute4x64_epi64(_mm256_hadd_epi32(low[m], high[m]), 0xd8);
-            acc[m] = dot_add(w, x, (panel * x->n_groups + b) * ATTN_PANEL + half * 8, row + m, b, sum, acc[m]);
-        }
+        dot_scales scales = dot_scales_at(w, (panel * x->n_groups + b) * ATTN_PANEL + half * 8);
+        scales.scale = dot_reorder(scales.scale), scales.min = dot_reorder(scales.min);
+        ATTN_UNROLL
+        for (int m = 0; m < mr; m++)
+            acc[m] = dot_add(scales, x, b * x->n_rows + row + m, _mm256_hadd_epi32(low[m], high[m]), acc[m]);
     }
+    ATTN_UNROLL
     for (int m = 0; m < mr; m++)
-        _mm256_storeu_ps(y + m * ldy + half * 8, acc[m]);
+        _mm256_storeu_ps(y + m * ldy + half * 8, dot_reorder(acc[m]));
 }
 
 ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
@@ -86,6 +106,7 @@ ATTN_INLINE void dot_half_u4(int mr, const attn_panels *w, int64_t panel, int ha
     for (int m = 0; m < mr; m++)
         acc[m] = _mm256_setzero_ps();
     for (int64_t b = 0; b < x->n_groups; b++, words += 4 * ATTN_PANEL) {
+        const dot_scales scales = dot_scales_at(w, (panel * x->n_groups + b) * ATTN_PANEL + half * 8);
         __m256i n[8];
         for (int g = 0; g < 4; g++) {
             const __m256i word = _mm256_loadu_si256((const __m256i *)(const void *)(words + g * ATTN_PANEL));
@@ -100,8 +121,7 @@ ATTN_INLINE void dot_half_u4(int mr, const attn_panels *w, int64_t panel, int ha
                 sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(n[p], _mm256_set1_epi32(four)));
             }
             DOT_IN_TURN(sum, sum);
-            acc[m] = dot_add(w, x, (panel * x->n_groups + b) * ATTN_PANEL + half * 8, row + m, b, _mm256_madd_epi16(sum, ones),
-                             acc[m]);
+            acc[m] = dot_add(scales, x, b * x->n_rows + row + m, _mm256_madd_epi16(sum, ones), acc[m]);
         }
     }
     for (int m = 0; m < mr; m++)

@@ -15,13 +15,13 @@
 #define DOT_TABLE attn_dot_kernels_avx512
 #define DOT_ISA_NAME "avx512"
 
-static void dot_round(const float *x, float inverse, int8_t *whole)
+static void dot_round_vectors(const v_f32 *x, float inverse, int8_t *whole)
 {
     const __m512 f = _mm512_set1_ps(inverse);
     if (!(inverse > 0))
         return;
     for (int i = 0; i < 2; i++) {
-        const __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 16 * i), f));
+        const __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(x[i], f));
         _mm_storeu_si128((__m128i *)(void *)(whole + 16 * i), _mm512_cvtsepi32_epi8(v));
     }
 }
@@ -53,7 +53,7 @@ ATTN_INLINE void dot_add_group(int mr, int np, const attn_panels *w, int64_t pan
     }
     ATTN_UNROLL
     for (int m = 0; m < mr; m++) {
-        const int64_t group = (row + m) * x->n_groups + b;
+        const int64_t group = b * x->n_rows + row + m;
         const __m512 step = _mm512_set1_ps(x->scale[group]);
         ATTN_UNROLL
         for (int p = 0; p < np; p++)
@@ -63,7 +63,7 @@ ATTN_INLINE void dot_add_group(int mr, int np, const attn_panels *w, int64_t pan
         return;
     ATTN_UNROLL
     for (int m = 0; m < mr; m++) {
-        const int64_t group = (row + m) * x->n_groups + b;
+        const int64_t group = b * x->n_rows + row + m;
         const __m512 total = _mm512_set1_ps(x->scale[group] * (float)x->total[group]);
         ATTN_UNROLL
         for (int p = 0; p < np; p++)
@@ -93,7 +93,7 @@ ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel
         for (int m = 0; m < mr; m++)
             ATTN_UNROLL
             for (int p = 0; p < np; p++)
-                sum[m][p] = _mm512_set1_epi32(-128 * x->total[(row + m) * x->n_groups + b]);
+                sum[m][p] = _mm512_set1_epi32(-128 * x->total[b * x->n_rows + row + m]);
         for (int64_t k = b * x->group; k < k1; k += 4) {
             ATTN_UNROLL
             for (int p = 0; p < np; p++)

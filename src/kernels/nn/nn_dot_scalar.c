@@ -24,6 +24,18 @@ static void dot_round(const float *x, float inverse, int8_t *whole)
         whole[i] = inverse > 0 ? (int8_t)lrintf(x[i] * inverse) : 0;
 }
 
+/* A block of 32 in its order, and its sum. */
+static int32_t dot_put(const int8_t *whole, int8_t *q, int16_t *wide)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < 32; i++) {
+        q[attn_dot_place(i)] = whole[i];
+        wide[attn_dot_place(i)] = whole[i];
+        sum += whole[i];
+    }
+    return sum;
+}
+
 static float dot_scale(const attn_panels *w, const void *scales, int64_t at)
 {
     return w->half_scales ? attn_f16_to_f32(((const uint16_t *)scales)[at]) : ((const float *)scales)[at];
@@ -55,17 +67,16 @@ static void dot_tile_any(int mr, int np, const attn_panels *w, int64_t panel, co
     (void)np;
     for (int m = 0; m < mr; m++) {
         float *to = y + m * ldy;
-        const float *scales = x->scale + (row + m) * x->n_groups;
-        const int32_t *totals = x->total + (row + m) * x->n_groups;
         memset(to, 0, ATTN_PANEL * sizeof *to);
         for (int64_t b = 0; b < x->n_groups; b++) {
             int32_t sums[ATTN_PANEL];
             const int64_t k = b * x->group, width = x->n_in - k < x->group ? x->n_in - k : x->group;
-            const float total = scales[b] * (float)totals[b];
+            const float scale = x->scale[b * x->n_rows + row + m];
+            const float total = scale * (float)x->total[b * x->n_rows + row + m];
             dot_sums(w, panel, k, width, x->n_in, x->q + (row + m) * x->n_in, sums);
             for (int lane = 0; lane < ATTN_PANEL; lane++) {
                 const int64_t at = (panel * x->n_groups + b) * ATTN_PANEL + lane;
-                to[lane] += (float)sums[lane] * (dot_scale(w, w->scales, at) * scales[b]);
+                to[lane] += (float)sums[lane] * (dot_scale(w, w->scales, at) * scale);
                 if (w->has_min)
                     to[lane] += dot_scale(w, w->mins, at) * total;
             }

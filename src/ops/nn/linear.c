@@ -9,8 +9,8 @@
 #define ROW_CHUNK 96
 /* Rows of activations that one task makes 8-bit. */
 #define QUANTISE_ROWS 16
-/* Jobs of a run read the same rows: in groups of 32, and in one. */
-#define MAX_DOTS 2
+/* Different 8-bit rows in a run: those of queries, keys and values, each balanced in its way. */
+#define MAX_DOTS 3
 
 /* Inputs that 8-bit rows have. */
 static int64_t padded(int64_t n_in)
@@ -60,6 +60,7 @@ void attn_linear_destroy(attn_linear *linear)
 {
     free(linear->w.values);
     free(linear->bias);
+    free(linear->balance);
     memset(linear, 0, sizeof *linear);
 }
 
@@ -117,11 +118,13 @@ static void plan_dots(run_plan *plan)
             continue;
         for (int32_t i = 0; i < plan->n_dots; i++)
             if (plan->dot_jobs[i]->x == job->x && plan->dot_jobs[i]->ldx == job->ldx &&
-                plan->dots[i].n_in == padded(w->n_in) && plan->dots[i].group == w->scale_block) /* bf16: 0 */
+                plan->dots[i].n_in == padded(w->n_in) && plan->dots[i].group == w->scale_block && /* bf16: 0 */
+                plan->dot_jobs[i]->linear->balance == job->linear->balance)
                 plan->which[j] = i;
         if (plan->which[j] >= 0)
             continue;
         attn_dot_rows *d = &plan->dots[plan->n_dots];
+        d->n_rows = plan->rows;
         d->n_in = padded(w->n_in);
         d->group = w->scale_block;
         d->n_groups = d->group ? (d->n_in + d->group - 1) / d->group : 0;
@@ -144,7 +147,8 @@ static void quantise_task(void *arg, int64_t task)
                 plan->worker->pair->round(job->x + m * job->ldx, job->linear->w.n_in,
                                           (uint16_t *)plan->dots[i].wide + m * plan->dots[i].n_in);
             else
-                plan->worker->dot->quantise(job->x + m * job->ldx, job->linear->w.n_in, &plan->dots[i], m);
+                plan->worker->dot->quantise(job->x + m * job->ldx, job->linear->balance, job->linear->w.n_in, &plan->dots[i],
+                                            m);
         }
 }
 

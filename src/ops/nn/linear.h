@@ -19,6 +19,7 @@ typedef struct attn_linear {
     float *bias;  /* [n_out] or NULL; owned */
     size_t bytes; /* of values, scales and mins */
     int32_t act_i8; /* 1: U4 is multiplied with 8-bit activations (D8 always is) */
+    float *balance; /* [n_in] powers of two or NULL; owned. W holds its columns divided by them, and inputs are multiplied by them */
 } attn_linear;
 
 /* What computes: kernels of an ISA level, a number of threads, and memory for 8- and 16-bit activations (attn_linear_scratch bytes for
@@ -41,12 +42,18 @@ typedef struct attn_linear_format {
  * Returns OK; INVALID_ARGUMENT; OUT_OF_MEMORY (linear is then empty). */
 attn_status attn_linear_create(attn_linear *linear, attn_linear_format format, int64_t n_in, int64_t n_out);
 
-/* Frees what create allocated and the bias. A zeroed linear is fine. */
+/* Balances a D8 matrix in blocks of 32 before it is packed: a column of W is divided by a power of two near the square root of its
+ * norm, and x multiplied by it, so that neither the blocks of W nor those of x are ruled by a few columns (SmoothQuant, Xiao et al.
+ * 2023, section 4, without activations to look at). Nothing is rounded by it. row(arg, n, out) gives row n of W; scratch: n_in
+ * floats. Returns OK or OUT_OF_MEMORY. */
+typedef void (*attn_linear_row_fn)(void *arg, int64_t row, float *out);
+attn_status attn_linear_balance(attn_linear *linear, attn_linear_row_fn row, void *arg, float *scratch);
+
+/* Frees what create and balance allocated, and the bias. A zeroed linear is fine. */
 void attn_linear_destroy(attn_linear *linear);
 
 /* Packs panels first .. first + count - 1. row(arg, n, out) gives row n of W as f32; rows are rounded to the format
  * (I8: symmetric, absmax / 127 per block). scratch: n_in floats. */
-typedef void (*attn_linear_row_fn)(void *arg, int64_t row, float *out);
 void attn_linear_pack_rows(attn_linear *linear, int64_t first, int64_t count, attn_linear_row_fn row, void *arg,
                            float *scratch);
 

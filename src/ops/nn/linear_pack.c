@@ -1,9 +1,13 @@
 /* linear_pack.c - rows of f32 into panels and back. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "core/half.h"
 #include "ops/nn/linear.h"
 #include "ops/nn/linear_panels.h"
+
+/* Columns with less of the largest one's square are left as they are. */
+#define LEAST_SHARE 1e-12
 
 /* ---- rows of f32 ---- */
 
@@ -95,6 +99,30 @@ static void put_row(attn_panels *w, int64_t panel, int64_t lane, const float *ro
     }
 }
 
+attn_status attn_linear_balance(attn_linear *linear, attn_linear_row_fn row, void *arg, float *scratch)
+{
+    const int64_t n_in = linear->w.n_in;
+    double *squares = calloc((size_t)n_in, sizeof *squares), largest = 0;
+    linear->balance = malloc((size_t)n_in * sizeof *linear->balance);
+    if (!squares || !linear->balance) {
+        free(squares);
+        return ATTN_ERR_OUT_OF_MEMORY;
+    }
+    for (int64_t n = 0; n < linear->w.n_out; n++) {
+        row(arg, n, scratch);
+        for (int64_t k = 0; k < n_in; k++)
+            squares[k] += (double)scratch[k] * (double)scratch[k];
+    }
+    for (int64_t k = 0; k < n_in; k++)
+        largest = squares[k] > largest ? squares[k] : largest;
+    for (int64_t k = 0; k < n_in; k++) {
+        const double share = squares[k] / largest; /* of the norm's square: a quarter of its exponent */
+        linear->balance[k] = share > LEAST_SHARE && share <= 1 ? (float)exp2(rint(0.25 * log2(share))) : 1.0f;
+    }
+    free(squares);
+    return ATTN_OK;
+}
+
 void attn_linear_pack_rows(attn_linear *linear, int64_t first, int64_t count, attn_linear_row_fn row, void *arg,
                            float *scratch)
 {
@@ -106,6 +134,8 @@ void attn_linear_pack_rows(attn_linear *linear, int64_t first, int64_t count, at
                 row(arg, n, scratch);
             else
                 memset(scratch, 0, (size_t)w->n_in * sizeof *scratch);
+            for (int64_t k = 0; linear->balance && k < w->n_in; k++)
+                scratch[k] /= linear->balance[k];
             put_row(w, panel, lane, scratch);
         }
 }
@@ -135,6 +165,7 @@ void attn_linear_row(const attn_linear *linear, int64_t row, float *out)
             else
                 q = (float)((attn_panel_u4_words(w, panel, k / 32, lane)[k % 4 * ATTN_PANEL] >> (k % 32 / 4 * 4)) & 15);
             out[k] = q * attn_panel_get_scale(w, w->scales, at) + min; /* the product is exact (nn_kernels.h) */
+            out[k] *= linear->balance ? linear->balance[k] : 1.0f;
         }
     }
 }

@@ -42,6 +42,11 @@ uint32_t attn_gguf_alignment(const attn_gguf *gguf)
     return gguf->alignment;
 }
 
+void attn_gguf_release(const attn_gguf *gguf, const uint8_t *data, size_t bytes)
+{
+    attn_mapped_file_release(gguf->file, data, bytes);
+}
+
 size_t attn_gguf_file_size(const attn_gguf *gguf)
 {
     return gguf->file->size;

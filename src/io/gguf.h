@@ -82,6 +82,9 @@ attn_status attn_gguf_open(const char *path, attn_gguf **out, char *error, size_
 attn_status attn_gguf_parse(attn_mapped_file *file, attn_gguf **out, char *error,
                             size_t error_size);
 
+/* attn_mapped_file_release for the bytes of a tensor. */
+void attn_gguf_release(const attn_gguf *gguf, const uint8_t *data, size_t bytes);
+
 /* Releases everything borrowed from gguf. NULL is fine. */
 void attn_gguf_close(attn_gguf *gguf);
 

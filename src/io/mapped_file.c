@@ -96,6 +96,17 @@ attn_status attn_mapped_file_copy(const void *bytes, size_t size, const char *na
     return ATTN_OK;
 }
 
+void attn_mapped_file_release(const attn_mapped_file *file, const uint8_t *bytes, size_t size)
+{
+    if (!file->mapping || bytes < file->data || (size_t)(bytes - file->data) > file->size)
+        return;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), first = (size_t)(bytes - file->data);
+    const size_t end = size < file->size - first ? first + size : file->size;
+    const size_t from = (first + page - 1) / page * page, to = end / page * page;
+    if (to > from)
+        madvise((char *)file->mapping + from, to - from, MADV_DONTNEED);
+}
+
 void attn_mapped_file_close(attn_mapped_file *file)
 {
     if (!file)

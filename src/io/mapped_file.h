@@ -31,6 +31,10 @@ attn_status attn_mapped_file_open(const char *path, attn_mapped_file **out, char
 attn_status attn_mapped_file_copy(const void *bytes, size_t size, const char *name,
                                   attn_mapped_file **out, char *error, size_t error_size);
 
+/* Bytes that will hardly be read again: their whole pages leave this process, and come back from the file when touched. Bytes of
+ * another file and heap copies are left alone. */
+void attn_mapped_file_release(const attn_mapped_file *file, const uint8_t *bytes, size_t size);
+
 /* Releases everything. NULL is fine. */
 void attn_mapped_file_close(attn_mapped_file *file);
 

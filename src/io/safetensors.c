@@ -208,6 +208,14 @@ static void free_entries(index_list *list)
     free(list->entries);
 }
 
+void attn_safetensors_release(const attn_safetensors *st, const uint8_t *data, size_t bytes)
+{
+    if (st->file)
+        attn_mapped_file_release(st->file, data, bytes);
+    for (size_t i = 0; i < st->n_shards; i++)
+        attn_safetensors_release(st->shards[i], data, bytes);
+}
+
 static int compare_entries(const void *a, const void *b)
 {
     const index_entry *x = a, *y = b;

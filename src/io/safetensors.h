@@ -54,6 +54,9 @@ attn_status attn_safetensors_open(const char *path, attn_safetensors **out, char
 attn_status attn_safetensors_parse(attn_mapped_file *file, attn_safetensors **out, char *error,
                                    size_t error_size);
 
+/* attn_mapped_file_release for the bytes of a tensor, whichever shard they are in. */
+void attn_safetensors_release(const attn_safetensors *st, const uint8_t *data, size_t bytes);
+
 /* Releases everything borrowed from it. NULL is fine. */
 void attn_safetensors_close(attn_safetensors *st);
 

@@ -149,6 +149,7 @@ static attn_status pack(loader *l, attn_linear *linear, const piece *p, int64_t 
                 pack_task, &job);
     if (linear->w.n_out != n_out)
         return attn_io_no_memory(l->error, l->error_size, p->tensor.name);
+    attn_source_release(l->source, &p->tensor); /* else the file's pages count beside the panels */
     return ATTN_OK;
 }
 

@@ -215,6 +215,14 @@ attn_status attn_source_read(const attn_source_tensor *tensor, int64_t first, in
     return ATTN_OK;
 }
 
+void attn_source_release(const attn_model_source *source, const attn_source_tensor *tensor)
+{
+    if (source->gguf)
+        attn_gguf_release(source->gguf, tensor->data, tensor->bytes);
+    else
+        attn_safetensors_release(source->st, tensor->data, tensor->bytes);
+}
+
 json_t *attn_source_side_file(const attn_model_source *source, const char *name)
 {
     json_t *file = NULL;

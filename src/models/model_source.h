@@ -40,6 +40,9 @@ bool attn_source_find(const attn_model_source *source, const char *name, attn_so
 attn_status attn_source_read(const attn_source_tensor *tensor, int64_t first, int64_t n, float *out, char *error,
                              size_t error_size);
 
+/* The tensor's bytes leave this process, until they are read again. */
+void attn_source_release(const attn_model_source *source, const attn_source_tensor *tensor);
+
 /* The JSON object in a file of the model's folder, a new reference; NULL: there is none, or the model is no folder. */
 json_t *attn_source_side_file(const attn_model_source *source, const char *name);
 

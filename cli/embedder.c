@@ -165,7 +165,9 @@ int embedder_run(const char *command, embedder *e, const embedder_text *texts, i
         if (progress)
             snprintf(name, sizeof name, "text %lld", (long long)(progress->base + i + 1));
         lengths[i] = append_tokens(command, name, e, &texts[i], &tokens, used, &capacity);
-        good = lengths[i] >= 0;
+        good = lengths[i] > 0;
+        if (lengths[i] == 0)
+            cli_error(command, "%s has no tokens: it is empty, and the model's tokenizer adds none", name);
         used += good ? lengths[i] : 0;
     }
     ATTN_ARGS_INIT(&args);

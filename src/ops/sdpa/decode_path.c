@@ -60,7 +60,7 @@ bool attn_decode_serves(const attn_problem *p)
 
 bool attn_decode_suits(const attn_problem *p)
 {
-    return attn_decode_serves(p) && (p->packed || p->a.mask.q_len || attn_decode_takes(p, p->seq_q));
+    return attn_decode_serves(p) && (p->packed || p->a.mask.q_len || attn_decode_takes(p, p->seq_q, p->seq_kv));
 }
 
 /* ---- Plan --------------------------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ static void fill_task(const decode_job *job, int64_t unit, attn_decode_task *t)
     t->keys = attn_problem_entry(p, stack);
     for (int64_t s = stack; s < (p->shared_keys ? p->n_entries : stack + 1) && t->n_rows < job->block_rows; s++) {
         attn_entry e = attn_problem_entry(p, s);
-        int64_t own = attn_decode_takes(p, e.q_count) ? e.q_count * p->group : 0;
+        int64_t own = attn_decode_takes(p, e.q_count, e.k_count) ? e.q_count * p->group : 0;
         if (skip < own)
             add_rows(job, &e, skip, t);
         skip = skip > own ? skip - own : 0;

@@ -23,11 +23,12 @@ typedef struct forward_job {
     char *scratch;
 } forward_job;
 
-/* Strips of an entry with this many queries; none where the decode way takes it. */
-static int64_t strips_of(const forward_job *job, int64_t q_count)
+/* Strips of an entry; none where the decode way takes it. */
+static int64_t strips_of(const forward_job *job, int64_t entry)
 {
-    int64_t rows = q_count * job->problem->group;
-    if (job->decoded && attn_decode_takes(job->problem, q_count))
+    const attn_entry e = attn_problem_entry(job->problem, entry);
+    int64_t rows = e.q_count * job->problem->group;
+    if (job->decoded && attn_decode_takes(job->problem, e.q_count, e.k_count))
         return 0;
     return (rows + job->plan.strip_rows - 1) / job->plan.strip_rows;
 }
@@ -51,7 +52,7 @@ static void plan_memory(const attn_ctx *ctx, const attn_problem *p, forward_job 
     job->problem = p;
     job->strips = attn_fwd_suits(p);
     job->decoded = attn_decode_suits(p);
-    if (job->decoded && !p->packed && attn_decode_takes(p, p->seq_q)) {
+    if (job->decoded && !p->packed && attn_decode_takes(p, p->seq_q, p->a.mask.kv_len ? 0 : p->seq_kv)) {
         job->scratch_bytes = 0; /* every entry goes that way */
     } else if (job->strips) {
         attn_fwd_plan_make(p, attn_fwd_kernel_for(ctx->isa, p), &job->plan);
@@ -82,13 +83,12 @@ static void plan_tasks(const attn_ctx *ctx, forward_job *job)
         job->n_tasks = 0;
     } else if (!job->strips) {
         job->n_tasks = p->n_entries * p->n_kv_heads * wide_blocks(p);
-    } else if (p->n_entries <= 1 || (!p->packed && !p->a.mask.q_len)) {
-        int64_t count = p->n_entries ? attn_problem_entry(p, 0).q_count : 0;
-        job->strips_per_entry = strips_of(job, count);
+    } else if (p->n_entries <= 1 || (!p->packed && !p->a.mask.q_len && !(job->decoded && p->a.mask.kv_len))) {
+        job->strips_per_entry = p->n_entries ? strips_of(job, 0) : 0;
         job->n_tasks = job->strips_per_entry * p->n_entries * p->n_kv_heads;
     } else {
         for (int64_t s = 0; s < p->n_entries; s++)
-            job->n_tasks += strips_of(job, attn_problem_entry(p, s).q_count) * p->n_kv_heads;
+            job->n_tasks += strips_of(job, s) * p->n_kv_heads;
     }
     job->n_workers = attn_ctx_workers(ctx, job->n_tasks, work_of(p));
 }
@@ -182,7 +182,7 @@ void attn_sdpa_run(attn_ctx *ctx, const attn_problem *p, void *scratch)
     if (job.table_bytes && !job.strips_per_entry) {
         job.first_strip[0] = 0;
         for (int64_t s = 0; s < p->n_entries; s++)
-            job.first_strip[s + 1] = job.first_strip[s] + strips_of(&job, attn_problem_entry(p, s).q_count);
+            job.first_strip[s + 1] = job.first_strip[s] + strips_of(&job, s);
     }
     clear_padding(p);
     if (job.n_tasks)

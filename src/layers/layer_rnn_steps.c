@@ -35,7 +35,7 @@ attn_status attn_rnn_pack(attn_layers *layers, rnn_steps *s, int32_t forward)
     const int64_t n = forward ? s->n_gates : s->d_hidden, k = forward ? s->d_hidden : s->n_gates;
     void *memory = NULL;
     s->packed = NULL;
-    if (s->dtype != ATTN_F32)
+    if (s->dtype != ATTN_F32 || !s->w_hidden) /* without a row there need be no weights */
         return ATTN_OK;
     ATTN_TRY(attn_layers_scratch(layers, attn_gemm_packed_floats(&layers->team, n, k), ATTN_F32, &memory));
     s->packed = memory;

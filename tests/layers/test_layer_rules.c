@@ -277,6 +277,9 @@ static void test_errors_attention(void **state)
     ATTN_ARGS_INIT(&r);
     r.kind = 5;
     EXPECT_ERROR(attn_rnn_forward(layers, &r), ATTN_ERR_INVALID_ARGUMENT, "args.kind is 5");
+    r.kind = 0, r.batch = 2, r.d_in = r.d_hidden = 4, y[7] = 1, r.hidden_last = y; /* no step: no weights are needed */
+    assert_int_equal(attn_rnn_forward(layers, &r), ATTN_OK);
+    assert_true(y[7] == 0);
     attn_decoder_rnn_args d;
     ATTN_ARGS_INIT(&d);
     d.batch = d.seq = d.seq_states = d.d_in = d.d_hidden = d.d_state = d.d_align = 1;

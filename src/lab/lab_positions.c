@@ -185,21 +185,21 @@ void lab_order(lab *l)
 enum { N = 16 };
 
 /* Changes row p of one of the three and counts the outputs whose bits change; *as_said: exactly those of from..to. */
-static int changed(lab *l, float *x[3], int which, int64_t p, const float *before, int64_t from, int64_t to, bool *as_said)
+static int changed(lab *l, double *x[3], int which, int64_t p, const double *before, int64_t from, int64_t to, bool *as_said)
 {
-    float *row = x[which] + p * DIM, kept[DIM], *after = lab_new(l, N * DIM * sizeof *after);
+    double *row = x[which] + p * DIM, kept[DIM], *after = lab_new(l, N * DIM * sizeof *after);
     int count = 0;
     attn_sdpa_args a;
     if (l->failed)
         return -1;
     memcpy(kept, row, sizeof kept);
     for (int d = 0; d < DIM; d++)
-        row[d] = -2 * kept[d] + 0.5f;
+        row[d] = -2 * kept[d] + 0.5;
     ATTN_ARGS_INIT(&a);
-    a.query = attn_cview_of(x[0], ATTN_F32, 1, 1, N, DIM);
-    a.key = attn_cview_of(x[1], ATTN_F32, 1, 1, N, DIM);
-    a.value = attn_cview_of(x[2], ATTN_F32, 1, 1, N, DIM);
-    a.out = attn_view_of(after, ATTN_F32, 1, 1, N, DIM);
+    a.query = attn_cview_of(x[0], ATTN_F64, 1, 1, N, DIM);
+    a.key = attn_cview_of(x[1], ATTN_F64, 1, 1, N, DIM);
+    a.value = attn_cview_of(x[2], ATTN_F64, 1, 1, N, DIM);
+    a.out = attn_view_of(after, ATTN_F64, 1, 1, N, DIM);
     a.mask.flags = ATTN_MASK_CAUSAL;
     const bool good = lab_ok(l, attn_sdpa_forward(l->ctx, &a, NULL, 0));
     memcpy(row, kept, sizeof kept);
@@ -238,19 +238,21 @@ static bool doubles_exactly(lab *l, const float *query, const float *key)
 void lab_change(lab *l)
 {
     static const char *const names[] = {"position changed", "outputs changed by its query", "by its key", "by its value"};
-    float *x[3], *before = lab_new(l, N * DIM * sizeof *before);
+    double *x[3], *before = lab_new(l, N * DIM * sizeof *before);
+    const float *query, *key;
     bool query_said = true, key_said = true, value_said = true;
     double row[4];
     attn_sdpa_args a;
     for (int k = 0; k < 3; k++)
-        x[k] = lab_normal_f32(l, N * DIM, 1);
+        x[k] = lab_normal(l, N * DIM, 1);
+    query = lab_normal_f32(l, DIM, 1), key = lab_normal_f32(l, DIM, 1);
     if (l->failed)
         return;
     ATTN_ARGS_INIT(&a);
-    a.query = attn_cview_of(x[0], ATTN_F32, 1, 1, N, DIM);
-    a.key = attn_cview_of(x[1], ATTN_F32, 1, 1, N, DIM);
-    a.value = attn_cview_of(x[2], ATTN_F32, 1, 1, N, DIM);
-    a.out = attn_view_of(before, ATTN_F32, 1, 1, N, DIM);
+    a.query = attn_cview_of(x[0], ATTN_F64, 1, 1, N, DIM);
+    a.key = attn_cview_of(x[1], ATTN_F64, 1, 1, N, DIM);
+    a.value = attn_cview_of(x[2], ATTN_F64, 1, 1, N, DIM);
+    a.out = attn_view_of(before, ATTN_F64, 1, 1, N, DIM);
     a.mask.flags = ATTN_MASK_CAUSAL;
     lab_columns(l, 4, names);
     if (!lab_ok(l, attn_sdpa_forward(l->ctx, &a, NULL, 0)))
@@ -262,7 +264,7 @@ void lab_change(lab *l)
         row[3] = changed(l, x, 2, p, before, p, N, &value_said);
         lab_row(l, row);
     }
-    const bool doubled = doubles_exactly(l, x[0], x[1]);
+    const bool doubled = doubles_exactly(l, query, key);
     if (l->failed)
         return;
     l->result->drawn = 0xE;
@@ -271,7 +273,7 @@ void lab_change(lab *l)
     lab_expect(l, key_said, "a key changes every output that can see it (but not the first, which has one key)");
     lab_expect(l, value_said, "a value changes every output that can see it, and no earlier one");
     lab_expect(l, doubled, "twice the key at the same angle is exactly twice the score");
-    lab_say(l, "One causal head over %d positions, f32, compared bit by bit. Changing query i changes output i alone; changing key "
+    lab_say(l, "One causal head over %d positions, f64, compared bit by bit. Changing query i changes output i alone; changing key "
             "or value i changes exactly the outputs i to %d. The first position is the exception the lesson's example shows, too: "
             "it sees one key, whose weight is 1 whatever the score, so its query and key change nothing there. A score is "
             "alignment times magnitude: a key of twice the length at the same angle has %s twice the score.", N, N,

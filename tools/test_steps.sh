@@ -159,7 +159,7 @@ step_isa() { # kernel and property tests at each lower level (test_simd_* have t
 }
 
 # Sanitized and emulated programs run some ten times slower: random problems and exhaustive loops are sampled.
-sampled() { ATTN_FWD_PROBLEMS=${problems:-120} ATTN_SIMD_STRIDE=997 "$@"; }
+sampled() { ATTN_FWD_PROBLEMS=${problems:-80} ATTN_SIMD_STRIDE=997 "$@"; }
 
 step_old_x86() { # a CPU without AVX: a stray instruction stops the program
     [ "$(uname -m)" = x86_64 ] && command -v qemu-x86_64 >/dev/null || { lacking "qemu-x86_64 is not installed"; return; }
@@ -195,7 +195,7 @@ step_clang() {
 }
 
 step_asan() {
-    say "not run under ASan: test_smollm2, test_cli_{embed,generate,inspect,run} (the models), test_cli_lab (it trains); random problems: 120; floats: every 997th"
+    say "not run under ASan: test_smollm2, test_cli_{embed,generate,inspect,run} (the models), test_cli_lab (it trains); random problems: 80; floats: every 997th"
     ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
         sampled build_and_test asan -E '^test_(smollm2|cli_embed|cli_generate|cli_inspect|cli_lab|cli_run)$'
 }
@@ -208,7 +208,7 @@ step_tsan() {
     ninja -C build-tsan $operator $(test_names nn layers models text train | grep -E "^test_($model)$") || return 1
     # TSan cannot place its shadow memory under wide address-space randomisation.
     ! setarch "$(uname -m)" -R true 2>/dev/null || runner="setarch $(uname -m) -R"
-    say "not run under TSan: test_gradients (minutes), programs that start no threads; random problems: 120; floats: every 997th"
+    say "not run under TSan: test_gradients (minutes), programs that start no threads; random problems: 80; floats: every 997th"
     ATTN_NUM_THREADS=4 sampled ctest_in build-tsan -R "^($(printf '%s' "$operator" | paste -sd '|'))$" -E '^test_gradients$' || status=1
     read -r passed failed skipped <"$LOGS/tsan.count"
     ATTN_NUM_THREADS=2 sampled ctest_in build-tsan -R "^test_($model)$" || status=1

@@ -80,14 +80,20 @@ static void pack_task(void *arg, int64_t task)
     free(scratch);
 }
 
+/* As the file holds it; f32 where weights are asked for in another type. */
+static attn_linear_format stored_format(const loader *l, const piece *p)
+{
+    if (l->options->weights == ATTN_WEIGHTS_AS_STORED && p->tensor.ggml_type >= 0)
+        return attn_linear_format_of((uint32_t)p->tensor.ggml_type, p->n_in);
+    return (attn_linear_format){.format = ATTN_PANEL_F32};
+}
+
 /* For 8-bit activations: nibbles stay, blocks of 32 bytes keep their scales, anything else gets such blocks. Measured on
  * MiniLM, 40 passages: one scale for an output and a row leaves a cosine of 0.9953 (0.9971 in the mean), 0.9986 with activations in
  * blocks of 32, and 0.9991 by rounding weights alone; blocks of 32 on both sides, balanced, are above 0.999. */
 static attn_linear_format dot_format(const loader *l, const piece *p)
 {
-    attn_linear_format f = {.format = ATTN_PANEL_F32};
-    if (l->options->weights == ATTN_WEIGHTS_AS_STORED && p->tensor.ggml_type >= 0)
-        f = attn_linear_format_of((uint32_t)p->tensor.ggml_type, p->n_in);
+    const attn_linear_format f = stored_format(l, p);
     if (f.format == ATTN_PANEL_U4)
         return f;
     if (f.format != ATTN_PANEL_I8)
@@ -101,10 +107,8 @@ static attn_linear_format choose_format(const loader *l, const piece *p)
         return dot_format(l, p);
     if (l->options->act_bf16) {
         const bool pairs = attn_cpu_has_isa(ATTN_ISA_AVX512BF16);
-        const attn_linear_format stored =
-            p->tensor.ggml_type < 0 ? (attn_linear_format){.format = ATTN_PANEL_F32}
-                                    : attn_linear_format_of((uint32_t)p->tensor.ggml_type, p->n_in);
-        if (l->options->weights == ATTN_WEIGHTS_AS_STORED && stored.format >= ATTN_PANEL_I8)
+        const attn_linear_format stored = stored_format(l, p);
+        if (stored.format >= ATTN_PANEL_I8)
             return stored;
         return (attn_linear_format){.format = pairs ? ATTN_PANEL_P16 : ATTN_PANEL_BF16};
     }
@@ -125,9 +129,7 @@ static attn_linear_format choose_format(const loader *l, const piece *p)
 /* Matrices that get blocks of 8 bits here, for 8-bit activations, are balanced first; a file's own blocks stay as they are. */
 static attn_status balance(loader *l, attn_linear *linear, const piece *p)
 {
-    const bool stored = l->options->weights == ATTN_WEIGHTS_AS_STORED && p->tensor.ggml_type >= 0 &&
-                        attn_linear_format_of((uint32_t)p->tensor.ggml_type, p->n_in).format >= ATTN_PANEL_I8;
-    if (linear->w.format != ATTN_PANEL_D8 || stored)
+    if (linear->w.format != ATTN_PANEL_D8 || stored_format(l, p).format >= ATTN_PANEL_I8)
         return ATTN_OK;
     float *scratch = malloc((size_t)p->n_in * sizeof *scratch);
     const attn_status status =

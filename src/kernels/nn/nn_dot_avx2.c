@@ -43,6 +43,27 @@ static void dot_round_vectors(const v_f32 *x, float inverse, int8_t *whole)
     _mm256_storeu_si256((__m256i *)(void *)whole, _mm256_permutevar8x32_epi32(p, order));
 }
 
+/* Scales and minima of a group for V_N outputs. */
+typedef struct dot_scales {
+    v_f32 scale, min;
+    bool has_min;
+} dot_scales;
+
+ATTN_INLINE dot_scales dot_scales_at(const attn_panels *w, int64_t at)
+{
+    return (dot_scales){dot_scale(w, w->scales, at), w->has_min ? dot_scale(w, w->mins, at) : v_zero(), w->has_min != 0};
+}
+
+/* acc += scale * sum + min * total for V_N outputs; sum in whole numbers. at: group * n_rows + row. */
+ATTN_INLINE v_f32 dot_add(dot_scales s, const attn_dot_rows *x, int64_t at, v_i32 sum, v_f32 acc)
+{
+    const float step = x->scale[at];
+    acc = v_fma(v_from_i(sum), v_mul(s.scale, v_set1(step)), acc);
+    if (s.has_min)
+        acc = v_fma(s.min, v_set1(step * (float)x->total[at]), acc);
+    return acc;
+}
+
 /* The sums lie in the order 0 1 4 5 2 3 6 7 until the end, as horizontal additions leave them. */
 ATTN_INLINE __m256 dot_reorder(__m256 x)
 {

@@ -107,7 +107,8 @@ class Train(unittest.TestCase):
     def test_a_masked_model_fills_masks(self):
         done = attn(*self.train("b", 6, "--arch", "bert", "--sample-every", "6"))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"sample after step 6 \(\{guess/hidden token\}\):\n.*\{")
+        # The passage is drawn from the text, lines and all.
+        self.assertRegex(done.stdout, r"(?s)sample after step 6 \(\{guess/hidden token\}\):\n.*\{.*/.*\}.*\n6 steps")
         run = lambda *words: subprocess.run([ATTN, "run", "--model", self.at("b"), *words], capture_output=True, text=True)
         masks = json.loads(run("--json", "the [MASK] of the [MASK]").stdout)["masks"]
         self.assertEqual(len(masks), 2)

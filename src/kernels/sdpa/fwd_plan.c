@@ -42,7 +42,7 @@ void attn_fwd_plan_make(const attn_problem *p, const attn_fwd_kernel *kernel, at
     plan->kernel = kernel;
     plan->tile_rows = tile;
     rows = rows > 0 ? rows : 1;
-    int64_t most = ATTN_FWD_STRIP_FLOATS / (p->head_dim + p->value_dim + 1);
+    int64_t most = kernel->strip_floats / (p->head_dim + p->value_dim + 1);
     most = most < ATTN_FWD_STRIP_LEAST ? ATTN_FWD_STRIP_LEAST : most > ATTN_FWD_STRIP_MOST ? ATTN_FWD_STRIP_MOST : most;
     int64_t strips = (rows + most - 1) / most; /* as equal as whole tiles allow */
     plan->strip_rows = round_up((rows + strips - 1) / strips, tile);

@@ -16,7 +16,6 @@
 #include "kernels/sdpa/problem.h"
 
 /* Measured in docs/performance.md. */
-#define ATTN_FWD_STRIP_FLOATS 49152 /* packed queries and outputs of a strip: 192 KB of the second-level cache */
 #define ATTN_FWD_STRIP_LEAST 96
 #define ATTN_FWD_STRIP_MOST 384
 #define ATTN_FWD_KEY_BLOCK 128
@@ -41,6 +40,7 @@ typedef struct attn_fwd_kernel {
     int32_t keys, dims;     /* register tiles: keys x rows of scores, dims x rows of outputs */
     int32_t panel;          /* value dimensions side by side in a panel; a multiple of dims */
     int32_t pair;           /* 1: products in f32; 2: in bf16, two dimensions or keys in each 4-byte slot */
+    int32_t strip_floats;   /* packed queries and outputs of a strip: a part of the second-level cache */
 } attn_fwd_kernel;
 
 /* Which slots of a block each vector of a tile's rows multiplies with values: both ends rise with the vector, and all vectors
@@ -79,11 +79,12 @@ void attn_fwd_strip_avx512(const attn_fwd_plan *, const attn_fwd_task *, const a
 void attn_fwd_strip_avx512bf16(const attn_fwd_plan *, const attn_fwd_task *, const attn_fwd_task *, void *);
 void attn_fwd_strip_neon(const attn_fwd_plan *, const attn_fwd_task *, const attn_fwd_task *, void *);
 
-/* {strip, lanes, vectors, keys, dims, panel, pair}; the stubs define the same numbers. */
-#define ATTN_FWD_KERNEL_SCALAR {attn_fwd_strip_scalar, 1, 4, 4, 4, 4, 1}
-#define ATTN_FWD_KERNEL_AVX2 {attn_fwd_strip_avx2, 8, 3, 4, 4, 8, 1}
-#define ATTN_FWD_KERNEL_AVX512 {attn_fwd_strip_avx512, 16, 3, 8, 8, 16, 1}
-#define ATTN_FWD_KERNEL_AVX512BF16 {attn_fwd_strip_avx512bf16, 16, 3, 8, 8, 16, 2}
-#define ATTN_FWD_KERNEL_NEON {attn_fwd_strip_neon, 4, 3, 8, 8, 8, 1}
+/* {strip, lanes, vectors, keys, dims, panel, pair, strip_floats}; the stubs define the same numbers but the last. CPUs with AVX-512 have
+ * at least 1 MB of second-level cache, of which a strip takes 384 KB; elsewhere 192 KB of 512. */
+#define ATTN_FWD_KERNEL_SCALAR {attn_fwd_strip_scalar, 1, 4, 4, 4, 4, 1, 49152}
+#define ATTN_FWD_KERNEL_AVX2 {attn_fwd_strip_avx2, 8, 3, 4, 4, 8, 1, 49152}
+#define ATTN_FWD_KERNEL_AVX512 {attn_fwd_strip_avx512, 16, 3, 8, 8, 16, 1, 98304}
+#define ATTN_FWD_KERNEL_AVX512BF16 {attn_fwd_strip_avx512bf16, 16, 3, 8, 8, 16, 2, 98304}
+#define ATTN_FWD_KERNEL_NEON {attn_fwd_strip_neon, 4, 3, 8, 8, 8, 1, 49152}
 
 #endif

@@ -129,6 +129,20 @@ ATTN_INLINE v_f32 v_from_i(v_i32 a) { return _mm512_cvtepi32_ps(a); }
 ATTN_INLINE v_i32 v_to_i(v_f32 a) { return _mm512_cvtps_epi32(a); }
 ATTN_INLINE v_f32 v_shl23(v_f32 a) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 23)); }
 ATTN_INLINE v_f32 v_scale2(v_f32 p, v_f32 n) { return _mm512_scalef_ps(p, n); }
+/* For v_exp2_soft: 2^(k/16) for k in the low 13 bits of each lane's bits, two's complement. The table's numbers have k subtracted
+ * where the shift will put it. */
+#define V_SIXTEENTHS
+ATTN_INLINE v_f32 v_sixteenths(v_f32 t)
+{
+    const __m512i table = _mm512_setr_epi32(0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532, 0x3f75fed7,
+                                            0x3f75583f, 0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c, 0x3f7744fd, 0x3f78ccdf,
+                                            0x3f7ac0c7, 0x3f7d257d);
+    const __m512i bits = _mm512_castps_si512(t);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_permutexvar_epi32(bits, table), _mm512_slli_epi32(bits, 19)));
+}
+ATTN_INLINE v_mask v_not_below(v_f32 a, v_f32 b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); } /* true for NaN */
+ATTN_INLINE v_f32 v_sub_where(v_mask m, v_f32 a, v_f32 b) { return _mm512_maskz_sub_ps(m, a, b); } /* elsewhere 0 */
+ATTN_INLINE v_f32 v_fma_where(v_mask m, v_f32 a, v_f32 b, v_f32 c) { return _mm512_maskz_fmadd_ps(m, a, b, c); }
 ATTN_INLINE v_f32 v_swap(v_f32 a, const int width)
 {
     if (width >= 4)

@@ -43,34 +43,56 @@ ATTN_INLINE v_f32 v_exp2(v_f32 x)
     return v_scale2(v_exp2_poly(v_sub(x, n)), n);
 }
 
+#ifdef V_SIXTEENTHS
+/* 2^x for x <= 127, for weights of a softmax: results below 2^-126 are 0; NaN stays NaN. x = t + r with t the nearest 1/16 and
+ * |r| <= 1/32; 2^t is a table's entry and an exponent, 2^r - 1 a polynomial of degree 3 with relative error 2e-9: five operations of the
+ * multiply-add units where v_exp2_poly takes eight. Adding 1.5 * 2^19 leaves 16 t in the low bits of the sum. */
+#define V_EXP2_MAGIC (0x1.8p19f)
+#define V_EXP2_COEFFICIENTS {0x1.c6b46ap-5f, 0x1.ebfff4p-3f, 0x1.62e430p-1f}
+#else
 /* 2^x for x <= 127, for weights of a softmax: results below 2^-126.5 are 0; NaN stays NaN. Adding 1.5 * 2^23 leaves
  * round(x) in the low bits of the sum; the 127 makes them a biased exponent. */
-ATTN_INLINE v_f32 v_exp2_soft(v_f32 x)
-{
-    const v_f32 magic = v_set1(0x1.8p23f + 127.0f);
-    x = v_max(v_set1(-127.0f), x);
-    v_f32 t = v_add(x, magic);
-    v_f32 r = v_sub(x, v_sub(t, magic));
-    return v_mul(v_exp2_poly(r), v_shl23(t));
-}
+#define V_EXP2_MAGIC (0x1.8p23f + 127.0f)
+#define V_EXP2_COEFFICIENTS {0x1.446c7ep-13f, 0x1.5f88fep-10f, 0x1.3b29e4p-7f, 0x1.c6ae2cp-5f, 0x1.ebfbe0p-3f, 0x1.62e432p-1f, 1.0f}
+#endif
 
 /* v_exp2_soft of x[0] .. x[n - 1], step by step for all of them: a chain of dependent steps is several times as long as
  * its work, and a scheduler does not look far enough ahead to find the next one. n is a constant. */
 ATTN_INLINE void v_exp2_soft_many(v_f32 *x, const int n)
 {
-    static const float c[] = {0x1.5f88fep-10f, 0x1.3b29e4p-7f, 0x1.c6ae2cp-5f, 0x1.ebfbe0p-3f, 0x1.62e432p-1f, 1.0f};
-    const v_f32 magic = v_set1(0x1.8p23f + 127.0f);
+    static const float c[] = V_EXP2_COEFFICIENTS;
+    enum { DEGREE = sizeof c / sizeof c[0] - 1 };
+    const v_f32 magic = v_set1(V_EXP2_MAGIC);
     v_f32 t[8], p[8];
 #define EACH _Pragma("GCC unroll 8") for (int k = 0; k < n; k++)
+#ifdef V_SIXTEENTHS
+    v_mask normal[8];
+    EACH normal[k] = v_not_below(x[k], v_set1(-126.0f));
+    EACH t[k] = v_add(x[k], magic);
+    EACH x[k] = v_sub_where(normal[k], x[k], v_sub(t[k], magic)); /* not from -infinity: that would be an invalid operation */
+#else
     EACH x[k] = v_max(v_set1(-127.0f), x[k]);
     EACH t[k] = v_add(x[k], magic);
     EACH x[k] = v_sub(x[k], v_sub(t[k], magic));
-    EACH p[k] = v_fma(v_set1(0x1.446c7ep-13f), x[k], v_set1(c[0]));
+#endif
+    EACH p[k] = v_fma(v_set1(c[0]), x[k], v_set1(c[1]));
 #pragma GCC unroll 8
-    for (int step = 1; step < 6; step++)
+    for (int step = 2; step <= DEGREE; step++)
         EACH p[k] = v_fma(p[k], x[k], v_set1(c[step]));
+#ifdef V_SIXTEENTHS
+    EACH t[k] = v_sixteenths(t[k]);
+    EACH p[k] = v_mul(p[k], x[k]);
+    EACH x[k] = v_fma_where(normal[k], p[k], t[k], t[k]);
+#else
     EACH x[k] = v_mul(p[k], v_shl23(t[k]));
+#endif
 #undef EACH
+}
+
+ATTN_INLINE v_f32 v_exp2_soft(v_f32 x)
+{
+    v_exp2_soft_many(&x, 1);
+    return x;
 }
 
 /* e^x: n = round(x log2 e), r = x - n ln 2 in two parts (Cody and Waite), |r| <= 0.3466. */

@@ -104,7 +104,7 @@ static void test_formats(void **state)
                                           {ATTN_PANEL_F16, 0, 0, 0}, {ATTN_PANEL_I8, 32, 0, 0},
                                           {ATTN_PANEL_I8, 16, 1, 1}, {ATTN_PANEL_U4, 32, 1, 1},
                                           {ATTN_PANEL_U4, 32, 0, 1}};
-    const int64_t shapes[][2] = {{32, 16}, {64, 40}, {288, 200}, {576, 33}, {13, 7}, {300, 129}};
+    const int64_t shapes[][2] = {{32, 16}, {64, 40}, {288, 200}, {576, 33}, {13, 7}, {300, 129}, {832, 70}};
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             const int64_t n_in = shapes[s][0], n_out = shapes[s][1];

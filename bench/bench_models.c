@@ -3,8 +3,9 @@
  *   bench_models embed MODEL TEXTS    sentences/s over the lines of a file, each line read up to 256 tokens
  *   bench_models decode MODEL         tokens/s: a prompt of --prefill ids (512) in one pass, logits of the last position only,
  *                                     then --new tokens (128) one at a time, each the likeliest
- *   options: --threads N, --weights stored|f32|bf16|int8, --act-int8, --runs N (3; the best counts), --reference (embed: the least cosine
- *            to the same texts with f32 weights), --cpu-time (with one thread: processor time instead of the wall's)
+ *   options: --threads N, --weights stored|f32|bf16|int8, --act-int8, --act-bf16, --runs N (3; the best counts), --reference (the least cosine to
+ *            f32: of the texts' vectors, or of the logits behind the prompt), --cpu-time (with one thread: processor time instead
+ *            of the wall's)
  *
  * Beside the rates: seconds to load, the largest resident size, bytes of weights read for a token, and, for decode, the read
  * rate of this machine measured between the runs. */
@@ -117,6 +118,14 @@ static double embed_once(const attn_model *model, attn_session *session, const p
     return took;
 }
 
+static double cosine(const float *a, const float *b, int64_t n)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (int64_t i = 0; i < n; i++)
+        ab += (double)a[i] * (double)b[i], aa += (double)a[i] * (double)a[i], bb += (double)b[i] * (double)b[i];
+    return ab / sqrt(aa * bb);
+}
+
 static double least_cosine(const settings *how, const passages *p, int64_t width, const float *vectors)
 {
     attn_model *model = load(how, "f32", 0);
@@ -125,14 +134,8 @@ static double least_cosine(const settings *how, const passages *p, int64_t width
     int64_t tokens;
     double least = 2;
     embed_once(model, session, p, exact, &tokens);
-    for (int64_t n = 0; n < p->n; n++) {
-        double ab = 0, aa = 0, bb = 0;
-        for (int64_t d = 0; d < width; d++) {
-            double a = (double)exact[n * width + d], b = (double)vectors[n * width + d];
-            ab += a * b, aa += a * a, bb += b * b;
-        }
-        least = fmin(least, ab / sqrt(aa * bb));
-    }
+    for (int64_t n = 0; n < p->n; n++)
+        least = fmin(least, cosine(exact + n * width, vectors + n * width, width));
     free(exact);
     attn_session_destroy(session);
     attn_model_destroy(model);
@@ -184,6 +187,20 @@ static double pass(attn_session *session, const int32_t *ids, int64_t n, float *
     return bench_now() - start;
 }
 
+/* The cosine of the logits behind the prompt to those of f32 activations and the same weights. */
+static double logit_cosine(const settings *how, const int32_t *ids, const float *logits, int64_t vocab)
+{
+    attn_model *model = load(how, how->weights, ATTN_LOAD_NO_TOKENIZER);
+    attn_session *session = session_of(model, how->threads);
+    float *exact = bench_memory((size_t)vocab * 4);
+    pass(session, ids, how->prefill, exact);
+    const double found = cosine(exact, logits, vocab);
+    free(exact);
+    attn_session_destroy(session);
+    attn_model_destroy(model);
+    return found;
+}
+
 static void run_decode(const settings *how)
 {
     const size_t bytes = (size_t)256 << 20;
@@ -202,7 +219,8 @@ static void run_decode(const settings *how)
         check(attn_session_truncate(session, -1, 0));
         prefill = fmin(prefill, pass(session, ids, how->prefill, logits));
     }
-    peak = bench_memory_mb("VmHWM:"); /* before the memory that the read rate is measured with */
+    peak = bench_memory_mb("VmHWM:"); /* before the memory that the reference and the read rate are measured with */
+    const double right = how->reference ? logit_cosine(how, ids, logits, info.vocab_size) : 1;
     attn_ctx *ctx = bench_context(how->threads, 0);
     void *data = bench_memory(bytes);
     for (int n = 0; n < how->runs; n++) {
@@ -218,9 +236,12 @@ static void run_decode(const settings *how)
         decode = fmin(decode, took);
     }
     printf("{\"threads\": %d, \"weights\": \"%s\", \"stored\": \"%s\", \"prefill_per_s\": %.2f, \"decode_per_s\": %.2f, "
-           "\"weight_bytes\": %lld, \"read_gb_s\": %.2f, \"load_s\": %.4f, \"memory_mb\": %.1f}\n",
+           "\"weight_bytes\": %lld, \"read_gb_s\": %.2f, \"load_s\": %.4f, \"memory_mb\": %.1f",
            (int)how->threads, how->weights, info.weights, (double)how->prefill / prefill, (double)how->fresh / decode,
            (long long)info.weight_bytes, read, loaded, peak);
+    if (how->reference)
+        printf(", \"cosine\": %.7f", right);
+    printf("}\n");
     attn_ctx_destroy(ctx);
     attn_session_destroy(session);
     attn_model_destroy(model);
@@ -238,8 +259,8 @@ int main(int argc, char **argv)
             how.reference = true;
             continue;
         }
-        if (!strcmp(argv[n], "--act-int8")) {
-            how.flags = ATTN_LOAD_ACT_I8;
+        if (!strcmp(argv[n], "--act-int8") || !strcmp(argv[n], "--act-bf16")) {
+            how.flags = strcmp(argv[n], "--act-int8") ? ATTN_LOAD_ACT_BF16 : ATTN_LOAD_ACT_I8;
             continue;
         }
         if (!strcmp(argv[n], "--cpu-time")) { /* with one thread: processor time, for machines with other work */
@@ -261,7 +282,7 @@ int main(int argc, char **argv)
             embeds = decodes = false;
     }
     if (!embeds && !decodes) {
-        fprintf(stderr, "usage: bench_models embed MODEL TEXTS | decode MODEL  [--threads N] [--weights stored|f32|bf16|int8] [--act-int8]"
+        fprintf(stderr, "usage: bench_models embed MODEL TEXTS | decode MODEL  [--threads N] [--weights stored|f32|bf16|int8] [--act-int8|--act-bf16]"
                         " [--prefill N] [--new N] [--runs N] [--reference] [--cpu-time]\n");
         return 2;
     }

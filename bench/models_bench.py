@@ -25,7 +25,8 @@ SMOLLM2 = os.path.join(MODELS, "SmolLM2-135M-Instruct.Q4_1.gguf")
 BARS = {"MiniLM f32": (195, 370), "MiniLM bf16": (330, 600), "MiniLM int8": (450, 800), "GPT-2 prefill f32": (1200, None),
         "GPT-2 prefill bf16": (2100, None), "SmolLM2 prefill": (700, None), "SmolLM2 decode": (200, None), "BPE": (20, None),
         "WordPiece": (10, None), "MiniLM cold start": (0.10, None), "MiniLM memory": (150, None), "size on disk": (10, None)}
-EIGHT_BITS = ("GPT-2 q8_0", "GPT-2 q4_0", "SmolLM2")  # rows where others multiply 8-bit activations; ours do on demand
+# rows where others round activations to 8 bits or bf16; ours do on demand
+ROUNDED = {"GPT-2 q8_0": "--act-int8", "GPT-2 q4_0": "--act-int8", "SmolLM2": "--act-int8", "GPT-2 bf16": "--act-bf16"}
 LESS_IS_BETTER = ("MiniLM cold start", "MiniLM memory", "size on disk")
 DECODE_SHARE = 0.85
 COSINE = {"f32": 0.99999, "bf16": 0.9999, "int8": 0.999}
@@ -120,10 +121,15 @@ def embeddings(rows):
         if not rows.wanted(name):
             continue
         for threads in rows.threads:
-            more = {"f32": [], "bf16": ["--reference"], "int8": ["--act-int8", "--reference"]}[weights]
+            # the row of attn is the one whose activations are rounded as the others round theirs
+            more = {"f32": [], "bf16": ["--act-bf16", "--reference"], "int8": ["--act-int8", "--reference"]}[weights]
             r = rows.ours("embed", MINILM, texts, "--weights", weights, "--threads", threads, "--runs", 2, *more)
             exact = {"cosine": r["cosine"], "right": r["cosine"] >= COSINE[weights]} if "cosine" in r else {}
             rows.add(name, threads, r["per_s"], "sentences/s", memory_mb=r["memory_mb"], **exact)
+            if weights == "bf16":
+                r = rows.ours("embed", MINILM, texts, "--weights", weights, "--threads", threads, "--runs", 2, "--reference")
+                rows.add(name, threads, r["per_s"], "sentences/s", who="attn, f32 activations", memory_mb=r["memory_mb"],
+                         cosine=r["cosine"])
             if threads == 1 and weights == "f32":
                 rows.add("MiniLM memory", 1, r["memory_mb"], "MB")
             peers = {"f32": ("embed", "embed_onnx"), "bf16": ("embed",), "int8": ("embed_onnx",)}[weights]
@@ -160,10 +166,11 @@ def decoder(rows, name, path, weights, peer):
         rows.add(label[0] + " prefill" + kind, threads, r["prefill_per_s"], "tokens/s", memory_mb=r["memory_mb"])
         more = {"share": r["decode_per_s"] * r["weight_bytes"] * 1e-9 / r["read_gb_s"], "read_gb_s": r["read_gb_s"]} if kind else {}
         rows.add(label[0] + " decode" + kind, threads, r["decode_per_s"], "tokens/s", **more)
-        if name in EIGHT_BITS:
-            r = rows.ours("decode", path, "--act-int8", "--threads", threads, "--runs", 2)
-            rows.add(label[0] + " prefill" + kind, threads, r["prefill_per_s"], "tokens/s", who="attn --act-int8", memory_mb=r["memory_mb"])
-            rows.add(label[0] + " decode" + kind, threads, r["decode_per_s"], "tokens/s", who="attn --act-int8")
+        if name in ROUNDED:
+            r = rows.ours("decode", path, ROUNDED[name], "--threads", threads, "--runs", 2, "--reference")
+            rows.add(label[0] + " prefill" + kind, threads, r["prefill_per_s"], "tokens/s", who="attn " + ROUNDED[name],
+                     memory_mb=r["memory_mb"], cosine=r["cosine"])
+            rows.add(label[0] + " decode" + kind, threads, r["decode_per_s"], "tokens/s", who="attn " + ROUNDED[name])
         other = rows.peer("decode", *peer, threads) if peer else None
         if other:
             rows.add(label[0] + " prefill" + kind, threads, other["prefill_per_s"], "tokens/s", who=other["who"], memory_mb=other["memory_mb"])

@@ -1,9 +1,10 @@
-/* bench_gemm [THREADS [FILTER]] [--cpu-time]: GFLOP/s of the general product at the shapes of training (baby GPT, nano, GPT-2
+/* bench_gemm [THREADS [FILTER]] [--bf16] [--cpu-time]: GFLOP/s of the general product at the shapes of training (baby GPT, nano, GPT-2
  * 124M), median of 3 to 400 runs in half a second, and the share of this machine's multiply-add peak (one core times THREADS),
  * measured just after. */
 #include <string.h>
 #include "bench_clock.h"
 #include "bench_peak.h"
+#include "kernels/nn/nn_pair.h"
 #include "ops/nn/gemm.h"
 #include "ops/nn/nn_parallel.h"
 
@@ -29,14 +30,25 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* The best level, or the one that ATTN_ISA names. */
+static int32_t bench_isa(void)
+{
+    const char *name = getenv("ATTN_ISA");
+    return name ? attn_isa_from_name(name) : attn_cpu_best_isa();
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[argc - 1], "--cpu-time")) { /* with one thread: processor time, for machines with other work */
         bench_clock = CLOCK_PROCESS_CPUTIME_ID;
         argc--;
     }
+    const bool bf16 = argc > 1 && !strcmp(argv[argc - 1], "--bf16"); /* operands rounded; the share is still that of f32's peak */
+    argc -= bf16;
     int32_t threads = argc > 1 ? atoi(argv[1]) : 1;
-    attn_team team = {.kernels = attn_nn_kernels_for(attn_cpu_best_isa()), .parallel_for = attn_nn_parallel_for,
+    const int32_t isa = bench_isa();
+    attn_team team = {.kernels = attn_nn_kernels_for(isa), .pairs = attn_pair_gemm(isa),
+                      .products = bf16 ? ATTN_BF16 : ATTN_F32, .parallel_for = attn_nn_parallel_for,
                       .parallel_for_user = &threads, .n_threads = threads};
     team.scratch = bench_memory(ATTN_TEAM_SCRATCH * (size_t)threads);
     printf("%s, %d thread(s)\n", team.kernels->isa, threads);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/cpu.h"
+#include "core/pages.h"
+#include "kernels/nn/nn_pair.h"
 #include "ops/nn/nn_parallel.h"
 
 /* The smallest block of scratch. */
@@ -15,9 +17,8 @@ static _Thread_local char create_error[ATTN_LAYERS_ERROR_BYTES];
 
 static void *default_allocate(void *user, size_t bytes, size_t alignment)
 {
-    void *memory = NULL;
-    (void)user;
-    return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
+    (void)user, (void)alignment; /* 64 is what this file asks for */
+    return attn_pages_allocate(bytes);
 }
 
 static void default_release(void *user, void *memory)
@@ -58,7 +59,9 @@ static attn_status create(attn_layers *layers, const attn_ctx_options *options)
     team->n_threads = attn_ctx_threads(layers->ctx);
     team->parallel_for = inner.parallel_for;
     team->parallel_for_user = inner.parallel_for_user;
-    team->kernels = attn_nn_kernels_for(attn_isa_from_name(attn_ctx_isa(layers->ctx)));
+    const int32_t isa = attn_isa_from_name(attn_ctx_isa(layers->ctx));
+    team->kernels = attn_nn_kernels_for(isa);
+    team->pairs = attn_pair_gemm(isa);
     team->scratch = layers->allocator.allocate(layers->allocator.user, (size_t)team->n_threads * ATTN_TEAM_SCRATCH,
                                                ATTN_ALIGNMENT);
     return team->scratch ? ATTN_OK : attn_layers_fail(NULL, ATTN_ERR_OUT_OF_MEMORY, "out of memory");
@@ -116,6 +119,11 @@ const char *attn_layers_error(const attn_layers *layers)
 attn_ctx *attn_layers_ctx(attn_layers *layers)
 {
     return layers ? layers->ctx : NULL;
+}
+
+void attn_layers_set_products(attn_layers *layers, int32_t dtype)
+{
+    layers->team.products = dtype;
 }
 
 /* ---- scratch ---- */

@@ -28,6 +28,10 @@ struct attn_layers {
     char error[ATTN_LAYERS_ERROR_BYTES];
 };
 
+/* What the operands of products in f32 calls are rounded to while they are multiplied: ATTN_F32 (not at all; the default) or
+ * ATTN_BF16, as gemm.h says. It holds for all calls from then on, and so for the products of gradients too. */
+void attn_layers_set_products(attn_layers *layers, int32_t dtype);
+
 /* Records a message and returns status. */
 attn_status attn_layers_fail(attn_layers *layers, attn_status status, const char *format, ...) ATTN_PRINTF(3, 4);
 /* The operator's error, as this context's. */

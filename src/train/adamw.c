@@ -2,7 +2,7 @@
 #include "train/adamw.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 #include "ops/nn/nn_parallel.h"
 #include "train/train_error.h"
 
@@ -53,6 +53,7 @@ double attn_gradient_norm(int32_t n_threads, const float *gradient, int64_t n)
 typedef struct step_job {
     float *w, *m, *v;
     const float *g;
+    float *spent; /* g, to be set to 0 while it is at hand; NULL: it stays */
     int64_t n;
     float beta1, beta2, rate, root, epsilon, decay, scale;
 } step_job;
@@ -70,6 +71,8 @@ static void step_part(void *arg, int64_t part)
         v[i] = b2 * v[i] + (1 - b2) * d * d;
         w[i] -= job->rate * m[i] / (sqrtf(v[i]) * job->root + job->epsilon) + job->decay * w[i];
     }
+    if (job->spent)
+        memset(job->spent + first, 0, (size_t)n * sizeof *job->spent);
 }
 
 static step_job step_job_of(const attn_adamw *a)
@@ -82,7 +85,7 @@ static step_job step_job_of(const attn_adamw *a)
     return job;
 }
 
-void attn_adamw_step(const attn_adamw *a, const attn_net *net, float *weights, const float *gradient, float *m, float *v)
+void attn_adamw_step(const attn_adamw *a, const attn_net *net, float *weights, float *gradient, float *m, float *v)
 {
     step_job job = step_job_of(a);
     for (int64_t p = 0; p < net->n_params; p++) {
@@ -90,7 +93,7 @@ void attn_adamw_step(const attn_adamw *a, const attn_net *net, float *weights, c
         job.w = weights + param->offset;
         job.m = m + param->offset;
         job.v = v + param->offset;
-        job.g = gradient + param->offset;
+        job.g = job.spent = gradient + param->offset;
         job.n = param->rows * param->columns;
         job.decay = param->decays ? (float)(a->learning_rate * a->weight_decay) : 0;
         attn_nn_for(a->n_threads, (job.n + PART - 1) / PART, step_part, &job);

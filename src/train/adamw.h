@@ -17,7 +17,8 @@ double attn_gradient_norm(int32_t n_threads, const float *gradient, int64_t n);
 
 /* One step on all parameters:
  *     m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,
- *     w -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * w)       decay of matrices only */
-void attn_adamw_step(const attn_adamw *a, const attn_net *net, float *weights, const float *gradient, float *m, float *v);
+ *     w -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * w)       decay of matrices only
+ * The gradient is 0 afterwards. */
+void attn_adamw_step(const attn_adamw *a, const attn_net *net, float *weights, float *gradient, float *m, float *v);
 
 #endif

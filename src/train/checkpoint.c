@@ -240,7 +240,6 @@ attn_status attn_trainer_load(const char *path, int32_t n_threads, attn_trainer 
         const char *text = attn_safetensors_metadata(st, "attn_train_user_data");
         (*trainer)->step = step;
         (*trainer)->user_data = text ? strdup(text) : NULL;
-        attn_trainer_weights_changed(*trainer);
         status = text && !(*trainer)->user_data ? attn_train_no_memory() : ATTN_OK;
     }
     if (status != ATTN_OK) {

@@ -171,10 +171,8 @@ attn_status attn_trainer_import(const char *folder, const attn_trainer_options *
     ATTN_TRAIN_TRY(read_config(folder, &o));
     ATTN_TRAIN_TRY(attn_trainer_allocate(&o, trainer));
     attn_status status = read_weights(*trainer, folder);
-    if (status == ATTN_OK) {
-        attn_trainer_weights_changed(*trainer);
+    if (status == ATTN_OK)
         return ATTN_OK;
-    }
     attn_trainer_destroy(*trainer);
     *trainer = NULL;
     return status;

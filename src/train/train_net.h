@@ -66,7 +66,6 @@ typedef struct attn_net_pass {
     void *gradients;     /* [n_elements], added to; NULL: the loss alone, no dropout */
     uint64_t seed;       /* of dropout */
     double scale;        /* of the gradient of the mean loss */
-    bool round_states;   /* to bf16, between blocks */
     double loss;         /* result: the mean */
     int64_t n_targets;   /* result */
     char fault[80];      /* result: the first state that is not finite; "": all are */

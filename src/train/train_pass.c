@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "core/half.h"
+#include "core/pages.h"
 #include "train/mix.h"
 #include "train/train_error.h"
 #include "train/train_net.h"
@@ -244,25 +244,15 @@ static attn_status embed_backward(const run *r, const stack *s, char *d)
 
 /* ---- A stack ---- */
 
-static void round_to_bf16(const run *r, char *x, int64_t n)
-{
-    float *values = (float *)(void *)x;
-    for (int64_t i = 0; r->pass->round_states && i < n; i++)
-        values[i] = attn_bf16_to_f32(attn_f32_to_bf16(values[i]));
-}
-
 static attn_status stack_forward(const run *r, const stack *s)
 {
     const attn_net_pair last = s->encoder ? r->net->encoder_norm : r->net->final_norm;
-    const int64_t n = s->rows * r->net->options.d_model;
     ATTN_TRAIN_TRY(embed_forward(r, s));
-    round_to_bf16(r, s->states, n);
     for (int64_t layer = 0; layer < r->net->options.n_layers; layer++) {
         attn_block_args a = block_args(r, s, layer);
         if (r->net->options.flags & ATTN_TRAIN_RECOMPUTE)
             a.saved = NULL;
         LAYERS_TRY(r, attn_block_forward(r->pass->layers, &a));
-        round_to_bf16(r, a.y, n);
     }
     if (last.weight >= 0) {
         attn_norm_args a = norm_args(r, last, s->rows, state(r, s, r->net->options.n_layers), s->final);
@@ -282,7 +272,7 @@ static attn_status stack_backward(const run *r, const stack *s, char *d)
         attn_block_args a = block_args(r, s, layer);
         attn_block_gradients g;
         if (r->net->options.flags & ATTN_TRAIN_RECOMPUTE) {
-            a.y = r->d_b; /* the state itself is there already, rounded */
+            a.y = r->d_b; /* the state itself is there already */
             LAYERS_TRY(r, attn_block_forward(r->pass->layers, &a));
         }
         ATTN_ARGS_INIT(&g);
@@ -470,11 +460,11 @@ static attn_status prepare(run *r, attn_net_memory *memory)
     size_t size;
     ATTN_TRAIN_TRY(lay_out(r, NULL, &size));
     if (size > memory->size) {
-        void *bytes = NULL;
         free(memory->bytes);
         memory->bytes = NULL;
         memory->size = 0;
-        if (posix_memalign(&bytes, 64, size) != 0)
+        void *bytes = attn_pages_allocate(size);
+        if (!bytes)
             return attn_train_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for the activations of a batch (%.1f GB)",
                                    (double)size / 1e9);
         memory->bytes = bytes;

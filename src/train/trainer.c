@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "core/half.h"
+#include "core/pages.h"
+#include "layers/layers_context.h"
 #include "train/adamw.h"
 #include "train/mix.h"
 #include "train/train_error.h"
@@ -14,10 +15,8 @@
 
 static float *numbers(int64_t n, bool zero)
 {
-    void *memory = NULL;
-    if (posix_memalign(&memory, 64, (size_t)(n + 16) * sizeof(float)) != 0)
-        return NULL;
-    if (zero)
+    void *memory = attn_pages_allocate((size_t)(n + 16) * sizeof(float));
+    if (memory && zero)
         memset(memory, 0, (size_t)n * sizeof(float));
     return memory;
 }
@@ -36,19 +35,20 @@ attn_status attn_trainer_allocate(const attn_trainer_options *options, attn_trai
         t->gradients = numbers(n, true);
         t->m = numbers(n, true);
         t->v = numbers(n, true);
-        t->rounded = options->dtype == ATTN_BF16 ? numbers(n, false) : NULL;
-        if (!t->weights || !t->gradients || !t->m || !t->v || (options->dtype == ATTN_BF16 && !t->rounded))
+        if (!t->weights || !t->gradients || !t->m || !t->v)
             status = attn_train_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for %lld parameters with gradient and moments (%.1f GB)",
-                                     (long long)n, (double)n * (options->dtype == ATTN_BF16 ? 20 : 16) / 1e9);
+                                     (long long)n, (double)n * 16 / 1e9);
     }
     if (status == ATTN_OK) {
         ATTN_ARGS_INIT(&ctx);
         ctx.n_threads = options->n_threads;
         status = attn_layers_create(&ctx, &t->layers);
-        if (status != ATTN_OK)
+        if (status != ATTN_OK) {
             attn_train_fail(status, "%s", attn_layers_error(NULL));
-        else
+        } else {
             t->n_threads = attn_ctx_threads(attn_layers_ctx(t->layers));
+            attn_layers_set_products(t->layers, options->dtype);
+        }
     }
     if (status != ATTN_OK) {
         attn_trainer_destroy(t);
@@ -56,12 +56,6 @@ attn_status attn_trainer_allocate(const attn_trainer_options *options, attn_trai
     }
     *trainer = t;
     return ATTN_OK;
-}
-
-void attn_trainer_weights_changed(attn_trainer *t)
-{
-    for (int64_t i = 0; t->rounded && i < t->net.n_elements; i++)
-        t->rounded[i] = attn_bf16_to_f32(attn_f32_to_bf16(t->weights[i]));
 }
 
 attn_status attn_trainer_create(const attn_trainer_options *options, attn_trainer **trainer)
@@ -73,7 +67,6 @@ attn_status attn_trainer_create(const attn_trainer_options *options, attn_traine
     ATTN_TRAIN_TRY(attn_train_args(&o, sizeof o, options, "attn_trainer_options"));
     ATTN_TRAIN_TRY(attn_trainer_allocate(&o, trainer));
     attn_net_initialise(&(*trainer)->net, (*trainer)->weights);
-    attn_trainer_weights_changed(*trainer);
     return ATTN_OK;
 }
 
@@ -88,7 +81,6 @@ void attn_trainer_destroy(attn_trainer *t)
     free(t->gradients);
     free(t->m);
     free(t->v);
-    free(t->rounded);
     free(t->user_data);
     free(t);
 }
@@ -140,8 +132,7 @@ static attn_status check_batch(const attn_trainer *t, const attn_train_batch *b)
 
 static attn_net_pass pass_of(const attn_trainer *t)
 {
-    return (attn_net_pass){.layers = t->layers, .weights = t->rounded ? t->rounded : t->weights,
-                           .round_states = t->rounded != NULL, .scale = 1};
+    return (attn_net_pass){.layers = t->layers, .weights = t->weights, .scale = 1};
 }
 
 attn_status attn_trainer_accumulate(attn_trainer *t, const attn_train_batch *batch, double *loss)
@@ -209,9 +200,11 @@ static attn_status refuse_step(attn_trainer *t, double norm)
     return attn_train_fail(ATTN_ERR_FORMAT, "step %lld: loss %g, gradient norm %g", step, loss, norm);
 }
 
-static void forget_gradient(attn_trainer *t)
+/* The gradient itself is 0 already, or becomes it here. */
+static void start_anew(attn_trainer *t, bool clear)
 {
-    memset(t->gradients, 0, (size_t)t->net.n_elements * sizeof *t->gradients);
+    if (clear)
+        memset(t->gradients, 0, (size_t)t->net.n_elements * sizeof *t->gradients);
     t->n_accumulated = 0;
     t->loss_sum = 0;
     t->fault[0] = '\0';
@@ -230,7 +223,7 @@ attn_status attn_trainer_update(attn_trainer *t, double learning_rate, attn_trai
         attn_gradient_norm(t->n_threads, t->gradients, t->net.n_elements) / (double)t->n_accumulated;
     if (!isfinite(norm) || !isfinite(t->loss_sum)) {
         attn_status status = refuse_step(t, norm);
-        forget_gradient(t);
+        start_anew(t, true);
         return status;
     }
     attn_adamw a = {.n_threads = t->n_threads,
@@ -244,14 +237,13 @@ attn_status attn_trainer_update(attn_trainer *t, double learning_rate, attn_trai
     if (o->clip > 0 && norm > o->clip)
         a.gradient_scale *= o->clip / norm;
     attn_adamw_step(&a, &t->net, t->weights, t->gradients, t->m, t->v);
-    attn_trainer_weights_changed(t);
     t->step++;
     if (result) {
         attn_train_update ours = {.struct_size = result->struct_size, .step = t->step, .gradient_norm = norm};
         ours.loss = t->loss_sum / (double)t->n_accumulated;
         memcpy(result, &ours, result->struct_size < sizeof ours ? result->struct_size : sizeof ours);
     }
-    forget_gradient(t);
+    start_anew(t, false);
     return ATTN_OK;
 }
 
@@ -269,7 +261,7 @@ static attn_status likeliest(attn_trainer *t, const float *hidden, int64_t batch
     a.n_out = vocab;
     a.x = hidden + (length - 1) * d;
     a.ldx = length * d;
-    a.weight = (t->rounded ? t->rounded : t->weights) + t->net.embedding.weight;
+    a.weight = t->weights + t->net.embedding.weight;
     a.y = logits;
     attn_status status = attn_linear_forward(t->layers, &a);
     if (status != ATTN_OK)
@@ -371,7 +363,7 @@ static attn_status describe(const attn_net *net, attn_layers *layers, int64_t st
                               .step = step,
                               .n_parameters = net->n_elements,
                               .n_tensors = net->n_params,
-                              .state_bytes = net->n_elements * (net->options.dtype == ATTN_BF16 ? 20 : 16),
+                              .state_bytes = net->n_elements * 16,
                               .activation_bytes = (int64_t)bytes,
                               .flops_per_token = attn_net_flops_per_token(net, length)};
     memcpy(info, &ours, info->struct_size < sizeof ours ? info->struct_size : sizeof ours);

@@ -9,7 +9,6 @@ struct attn_trainer {
     attn_layers *layers;
     attn_net_memory memory;
     float *weights, *gradients, *m, *v; /* [n_elements] each */
-    float *rounded;                     /* bf16: weights as products see them; else NULL */
     int32_t n_threads;
     int64_t step;          /* updates made */
     int64_t n_accumulated; /* calls since the last update */
@@ -20,8 +19,5 @@ struct attn_trainer {
 
 /* A trainer with undefined weights and moments of zero. */
 attn_status attn_trainer_allocate(const attn_trainer_options *options, attn_trainer **trainer);
-
-/* After weights have changed: what products see. */
-void attn_trainer_weights_changed(attn_trainer *trainer);
 
 #endif

@@ -8,6 +8,8 @@
 #define NN_ISA_NAME  "avx2"
 #define NN_MR        6
 #define NN_NV        2
+#define NN_BLOCK_SLOTS 256
+#define NN_BLOCK_COLUMNS 256
 #define NN_ROW_NV    8
 #define NN_SCALED_NV 4
 #define NN_FEW_NV    2

@@ -8,6 +8,8 @@
 #define NN_ISA_NAME  "avx512"
 #define NN_MR        12
 #define NN_NV        2
+#define NN_BLOCK_SLOTS 384
+#define NN_BLOCK_COLUMNS 384
 #define NN_ROW_NV    8
 #define NN_SCALED_NV 4
 #define NN_FEW_NV    4

@@ -69,18 +69,35 @@ static inline int64_t attn_panel_count(const attn_panels *w)
     return (w->n_out + ATTN_PANEL - 1) / ATTN_PANEL;
 }
 
-/* c[m][n] = (resume ? c[m][n] : 0) + sum_k a b (+ bias[n]), m < rows, n < cols: one accumulator, k ascending. */
+/* c[m][n] = (resume ? c[m][n] : 0) + sum_k a b (+ bias[n]), m < rows, n < cols: one accumulator, k ascending. Slots of four
+ * bytes hold one number of k (f32) or two (bf16). */
 typedef struct attn_gemm_block {
-    int64_t rows, cols, k;
-    const float *a; /* element (m, k) lies at a[m / mr * a_panel + m % mr * a_row + k * a_step], mr: rows of a register tile */
+    int64_t rows, cols, slots;
+    const float *a; /* slot (m, k) lies at a[m / mr * a_panel + m % mr * a_row + k * a_step], mr: rows of a register tile */
     int64_t a_panel, a_row, a_step;
-    const float *b; /* packed columns; b_panel floats from one panel to the next */
+    const float *b; /* packed columns; b_panel slots from one panel to the next */
     int64_t b_panel;
     float *c;
     int64_t ldc;
     const float *bias; /* NULL: none */
     int32_t resume;
 } attn_gemm_block;
+
+/* The general product (nn_gemm.inc): packed rows of A times packed columns of B. */
+typedef struct attn_gemm_kernels {
+    int32_t mr, nr;        /* rows and columns of a register tile */
+    int32_t numbers;       /* of k in one slot: 1 or 2 */
+    int32_t block_slots;   /* slots of k and columns of B, packed, that stay in the second cache */
+    int32_t block_columns;
+    /* out[panel][slot][width] = element (panel * width + i, k) of x, i < count in all, zeros beyond; that element lies at
+     * x[i * ld + k] (then width is nr), or at x[k * ld + i] where by_row is 0 (width is mr or nr). Panels are `step` slots
+     * apart. */
+    void (*pack)(const float *x, int64_t ld, int32_t by_row, int64_t count, int64_t k, int64_t width, int64_t step,
+                 float *out);
+    /* out[r * step + slot] = slots of rows x[r * ld] .. x[r * ld + k - 1] */
+    void (*rows)(const float *x, int64_t ld, int64_t rows, int64_t k, int64_t step, float *out);
+    void (*block)(const attn_gemm_block *block);
+} attn_gemm_kernels;
 
 typedef struct attn_nn_kernels {
     const char *isa;
@@ -101,14 +118,7 @@ typedef struct attn_nn_kernels {
     /* sum[i] = x[0][i] + x[1][i] + ... over rows that are ld apart, each from 0 in this order */
     void (*sum_rows)(const float *x, int64_t ld, int64_t rows, int64_t n, float *sum);
 
-    /* The general product (nn_gemm.inc): packed rows of A times packed columns of B. */
-    int32_t gemm_mr, gemm_nr; /* rows and columns of a register tile */
-    /* out[panel][k][width] = element (panel * width + i, k) of x, i < count in all, zeros beyond;
-     * that element lies at x[i * ld + k], or at x[k * ld + i] where by_row is 0. width is gemm_mr
-     * or gemm_nr. */
-    void (*gemm_pack)(const float *x, int64_t ld, int32_t by_row, int64_t count, int64_t k,
-                      int64_t width, int64_t step, float *out);
-    void (*gemm_block)(const attn_gemm_block *block);
+    const attn_gemm_kernels *gemm; /* f32 */
 
     /* Gradients (nn_gradients.inc). accumulate: add to dx and dup instead of writing them; any
      * output may be NULL. */

@@ -25,6 +25,9 @@ const attn_pair_kernels *attn_pair_kernels_for(int32_t isa);
 extern const attn_pair_kernels attn_pair_kernels_scalar;
 extern const attn_pair_kernels attn_pair_kernels_avx512bf16;
 
+/* The general product of operands that are rounded to bf16 while they are packed; NULL below AVX512-BF16. */
+const attn_gemm_kernels *attn_pair_gemm(int32_t isa);
+
 /* Inputs with the zero that makes them even. */
 static inline int64_t attn_pair_inputs(int64_t n_in)
 {

@@ -1,21 +1,25 @@
 /* gemm.c - blocking of the general product in f32 and sharing it among threads. */
+#include "core/half.h"
 #include "ops/nn/gemm.h"
 
-/* A task packs its columns of B, up to K_SLICE deep, once (L3), and 96 rows of A at a time, K_BLOCK deep (L2). */
+/* Rows of A that are packed at a time, and the slots behind each, so that rows do not fall into the same sets of the first
+ * cache. */
 #define ROW_BLOCK 96
-#define K_BLOCK 256
-#define K_SLICE 1024
-#define MAX_COLUMNS 704
+#define ROW_GAP 16
+/* The most that any level asks for, and the columns that a last panel is filled up with. */
+#define MOST_SLOTS 384
+#define MOST_B (384 * MOST_SLOTS)
 #define MAX_TILE_COLUMNS 32
-/* With so few columns, rows of A are not read often enough for packing them to pay. */
-#define PLAIN_COLUMNS 256
 
-_Static_assert((ROW_BLOCK * K_BLOCK + (MAX_COLUMNS + MAX_TILE_COLUMNS) * K_SLICE) * sizeof(float) <= ATTN_TEAM_SCRATCH,
+_Static_assert((ROW_BLOCK * (MOST_SLOTS + ROW_GAP) + MOST_B + MAX_TILE_COLUMNS * MOST_SLOTS) * sizeof(float) <=
+                   ATTN_TEAM_SCRATCH,
                "packed blocks fit a worker's scratch");
 
 typedef struct gemm_plan {
     const attn_gemm_args *args;
     const attn_team *team;
+    const attn_gemm_kernels *kernels;
+    int64_t depth;         /* numbers of k in one block */
     int64_t columns, rows; /* of one task */
     int64_t column_tasks;
 } gemm_plan;
@@ -30,20 +34,36 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-int64_t attn_gemm_packed_floats(const attn_team *team, int64_t n, int64_t k)
+static const attn_gemm_kernels *kernels_of(const attn_team *team)
 {
-    const int64_t nr = team->kernels->gemm_nr;
-    return ceil_div(n, nr) * nr * k;
+    return team->products == ATTN_BF16 && team->pairs ? team->pairs : team->kernels->gemm;
 }
 
-/* Columns first .. first + count - 1 of B, k0 .. k0 + k - 1, into panels that are `step` floats apart. */
-static void pack_columns(const attn_nn_kernels *kernels, int32_t kind, const float *b, int64_t ldb, int64_t first,
-                         int64_t count, int64_t k0, int64_t k, int64_t step, float *out)
+/* Where bf16 products have no kernels: packed f32 numbers become the bf16 numbers next to them. */
+static void round_packed(const attn_team *team, float *x, int64_t n)
 {
+    if (team->products != ATTN_BF16 || team->pairs)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = attn_bf16_to_f32(attn_f32_to_bf16(x[i]));
+}
+
+int64_t attn_gemm_packed_floats(const attn_team *team, int64_t n, int64_t k)
+{
+    const attn_gemm_kernels *kernels = kernels_of(team);
+    return ceil_div(n, kernels->nr) * kernels->nr * ceil_div(k, kernels->numbers);
+}
+
+/* Columns first .. first + count - 1 of B, k0 .. k0 + k - 1, into panels that are `step` slots apart. */
+static void pack_columns(const attn_team *team, int32_t kind, const float *b, int64_t ldb, int64_t first, int64_t count,
+                         int64_t k0, int64_t k, int64_t step, float *out)
+{
+    const attn_gemm_kernels *kernels = kernels_of(team);
     if (kind == ATTN_GEMM_NT)
-        kernels->gemm_pack(b + first * ldb + k0, ldb, 1, count, k, kernels->gemm_nr, step, out);
+        kernels->pack(b + first * ldb + k0, ldb, 1, count, k, kernels->nr, step, out);
     else
-        kernels->gemm_pack(b + k0 * ldb + first, ldb, 0, count, k, kernels->gemm_nr, step, out);
+        kernels->pack(b + k0 * ldb + first, ldb, 0, count, k, kernels->nr, step, out);
+    round_packed(team, out, ceil_div(count, kernels->nr) * step);
 }
 
 typedef struct pack_plan {
@@ -57,41 +77,37 @@ typedef struct pack_plan {
 static void pack_task(void *arg, int64_t task, int32_t worker)
 {
     const pack_plan *p = arg;
-    const int64_t nr = p->team->kernels->gemm_nr;
+    const attn_gemm_kernels *kernels = kernels_of(p->team);
+    const int64_t nr = kernels->nr, step = nr * ceil_div(p->k, kernels->numbers);
     (void)worker;
-    pack_columns(p->team->kernels, p->kind, p->b, p->ldb, task * nr, smaller(nr, p->n - task * nr), 0, p->k, nr * p->k,
-                 p->packed + task * nr * p->k);
+    pack_columns(p->team, p->kind, p->b, p->ldb, task * nr, smaller(nr, p->n - task * nr), 0, p->k, step,
+                 p->packed + task * step);
 }
 
 void attn_gemm_pack(const attn_team *team, int32_t kind, int64_t n, int64_t k, const float *b, int64_t ldb, float *packed)
 {
     pack_plan plan = {team, b, packed, n, k, ldb, kind};
-    const int64_t tasks = ceil_div(n, team->kernels->gemm_nr);
+    const int64_t tasks = ceil_div(n, kernels_of(team)->nr);
     attn_team_for(team, tasks, attn_team_workers(team, tasks, (double)n * (double)k), pack_task, &plan);
 }
 
-/* Rows of one block, all columns of the task, over one slice of k. */
-static void row_block(const gemm_plan *plan, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t k0,
-                      int64_t depth, const float *b, int64_t b_step, float *packed_a)
+/* Rows row .. row + rows - 1 of A, k numbers from k0 on, packed; sets where a block finds them. */
+static void pack_rows(const gemm_plan *plan, int64_t row, int64_t rows, int64_t k0, int64_t k, float *packed,
+                      attn_gemm_block *block)
 {
     const attn_gemm_args *g = plan->args;
-    const attn_nn_kernels *kernels = plan->team->kernels;
-    const int64_t mr = kernels->gemm_mr;
-    attn_gemm_block block = {.rows = rows, .cols = columns, .b_panel = b_step, .ldc = g->ldc,
-                             .c = (float *)g->c + row * g->ldc + column};
-    for (int64_t k = k0; k < k0 + depth; k += K_BLOCK) {
-        block.k = smaller(K_BLOCK, k0 + depth - k);
-        const float *a = (const float *)g->a + (g->kind == ATTN_GEMM_TN ? k * g->lda + row : row * g->lda + k);
-        if (g->kind != ATTN_GEMM_TN && columns <= PLAIN_COLUMNS) {
-            block.a = a, block.a_panel = mr * g->lda, block.a_row = g->lda, block.a_step = 1;
-        } else {
-            kernels->gemm_pack(a, g->lda, g->kind != ATTN_GEMM_TN, rows, block.k, mr, mr * block.k, packed_a);
-            block.a = packed_a, block.a_panel = mr * block.k, block.a_row = 1, block.a_step = mr;
-        }
-        block.b = b + (k - k0) * kernels->gemm_nr;
-        block.resume = k > 0 || g->accumulate;
-        block.bias = g->bias && k + block.k == g->k ? (const float *)g->bias + column : NULL;
-        kernels->gemm_block(&block);
+    const attn_gemm_kernels *kernels = plan->kernels;
+    const float *a = g->a;
+    block->a = packed;
+    if (g->kind == ATTN_GEMM_TN) {
+        block->a_panel = kernels->mr * block->slots, block->a_row = 1, block->a_step = kernels->mr;
+        kernels->pack(a + k0 * g->lda + row, g->lda, 0, rows, k, kernels->mr, block->a_panel, packed);
+        round_packed(plan->team, packed, ceil_div(rows, kernels->mr) * block->a_panel);
+    } else {
+        block->a_row = block->slots + ROW_GAP, block->a_panel = kernels->mr * block->a_row, block->a_step = 1;
+        kernels->rows(a + row * g->lda + k0, g->lda, rows, k, block->a_row, packed);
+        for (int64_t r = 0; r < rows; r++)
+            round_packed(plan->team, packed + r * block->a_row, k);
     }
 }
 
@@ -99,24 +115,51 @@ static void gemm_task(void *arg, int64_t task, int32_t worker)
 {
     const gemm_plan *plan = arg;
     const attn_gemm_args *g = plan->args;
-    const attn_nn_kernels *kernels = plan->team->kernels;
-    const int64_t nr = kernels->gemm_nr;
+    const attn_gemm_kernels *kernels = plan->kernels;
     const int64_t column = task % plan->column_tasks * plan->columns, row = task / plan->column_tasks * plan->rows;
     const int64_t columns = smaller(plan->columns, g->n - column), rows = smaller(plan->rows, g->m - row);
-    float *packed_a = attn_team_scratch(plan->team, worker), *packed_b = packed_a + ROW_BLOCK * K_BLOCK;
-    for (int64_t k = 0; k < g->k; k += K_SLICE) {
-        const int64_t depth = smaller(K_SLICE, g->k - k);
-        const float *b = packed_b;
-        int64_t b_step = nr * depth;
+    float *packed_a = attn_team_scratch(plan->team, worker), *packed_b = packed_a + ROW_BLOCK * (MOST_SLOTS + ROW_GAP);
+    attn_gemm_block block = {.cols = columns, .ldc = g->ldc};
+    for (int64_t k = 0; k < g->k; k += plan->depth) {
+        const int64_t depth = smaller(plan->depth, g->k - k);
+        block.slots = ceil_div(depth, kernels->numbers);
+        block.resume = k > 0 || g->accumulate;
+        block.bias = g->bias && k + depth == g->k ? (const float *)g->bias + column : NULL;
         if (g->packed) {
-            b = g->packed + column * g->k + k * nr;
-            b_step = nr * g->k;
+            block.b_panel = kernels->nr * ceil_div(g->k, kernels->numbers);
+            block.b = g->packed + column / kernels->nr * block.b_panel + k / kernels->numbers * kernels->nr;
         } else {
-            pack_columns(kernels, g->kind, g->b, g->ldb, column, columns, k, depth, b_step, packed_b);
+            block.b = packed_b, block.b_panel = kernels->nr * block.slots;
+            pack_columns(plan->team, g->kind, g->b, g->ldb, column, columns, k, depth, block.b_panel, packed_b);
         }
-        for (int64_t m = 0; m < rows; m += ROW_BLOCK)
-            row_block(plan, row + m, smaller(ROW_BLOCK, rows - m), column, columns, k, depth, b, b_step, packed_a);
+        for (int64_t m = 0; m < rows; m += ROW_BLOCK) {
+            block.rows = smaller(ROW_BLOCK, rows - m);
+            block.c = (float *)g->c + (row + m) * g->ldc + column;
+            pack_rows(plan, row + m, block.rows, k, depth, packed_a, &block);
+            kernels->block(&block);
+        }
     }
+}
+
+/* k in equal blocks, columns in equal groups of whole tiles that stay in the second cache with them; rows are cut only where
+ * columns do not give every thread its share. */
+static void share(gemm_plan *plan, int32_t workers)
+{
+    const attn_gemm_args *g = plan->args;
+    const attn_gemm_kernels *kernels = plan->kernels;
+    const int64_t nr = kernels->nr, slots = ceil_div(g->k, kernels->numbers);
+    const int64_t block_slots = ceil_div(slots, ceil_div(slots, kernels->block_slots));
+    const int64_t most = (int64_t)kernels->block_columns * kernels->block_slots / block_slots / nr * nr;
+    const int64_t wanted = workers <= 1 ? 1 : 4 * (int64_t)workers, row_blocks = ceil_div(g->m, ROW_BLOCK);
+    int64_t groups = ceil_div(g->n, most);
+    const int64_t row_parts = smaller(ceil_div(wanted, groups), ceil_div(row_blocks, 2));
+    if (groups * row_parts < wanted)
+        groups = smaller(ceil_div(wanted, row_parts), ceil_div(g->n, 4 * nr));
+    groups = groups < ceil_div(g->n, most) ? ceil_div(g->n, most) : groups;
+    plan->depth = block_slots * kernels->numbers;
+    plan->columns = ceil_div(ceil_div(g->n, groups), nr) * nr;
+    plan->rows = ceil_div(row_blocks, row_parts) * ROW_BLOCK;
+    plan->column_tasks = ceil_div(g->n, plan->columns);
 }
 
 /* An empty sum: 0, or C as it is, and the bias. */
@@ -141,21 +184,9 @@ void attn_gemm(const attn_team *team, const attn_gemm_args *args)
         no_product(args);
         return;
     }
-    gemm_plan plan = {.args = args, .team = team};
-    const int64_t nr = team->kernels->gemm_nr;
+    gemm_plan plan = {.args = args, .team = team, .kernels = kernels_of(team)};
     const double operations = (double)args->m * (double)args->n * (double)args->k / 8;
     const int32_t workers = attn_team_workers(team, INT32_MAX, operations);
-    /* columns in equal groups of whole tiles; rows are cut only where columns do not give every thread its share */
-    const int64_t wanted = workers <= 1 ? 1 : 4 * (int64_t)workers;
-    int64_t groups = ceil_div(args->n, MAX_COLUMNS);
-    const int64_t row_blocks = ceil_div(args->m, ROW_BLOCK);
-    int64_t row_parts = smaller(ceil_div(wanted, groups), ceil_div(row_blocks, 2));
-    if (groups * row_parts < wanted)
-        groups = smaller(ceil_div(wanted, row_parts), ceil_div(args->n, 4 * nr));
-    groups = groups < ceil_div(args->n, MAX_COLUMNS) ? ceil_div(args->n, MAX_COLUMNS) : groups;
-    plan.columns = ceil_div(ceil_div(args->n, groups), nr) * nr;
-    plan.rows = ceil_div(row_blocks, row_parts) * ROW_BLOCK;
-    plan.column_tasks = ceil_div(args->n, plan.columns);
-    const int64_t tasks = plan.column_tasks * ceil_div(args->m, plan.rows);
-    attn_team_for(team, tasks, workers, gemm_task, &plan);
+    share(&plan, workers);
+    attn_team_for(team, plan.column_tasks * ceil_div(args->m, plan.rows), workers, gemm_task, &plan);
 }

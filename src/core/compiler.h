@@ -21,6 +21,7 @@
 #define ATTN_INLINE static inline __attribute__((always_inline))
 #define ATTN_NOINLINE __attribute__((noinline))
 #define ATTN_PREFETCH(p) __builtin_prefetch(p)
+#define ATTN_PREFETCH_L2(p) __builtin_prefetch((p), 0, 2)
 #else
 #define ATTN_PRINTF(text_index, first)
 #define ATTN_ALIGN(n)
@@ -29,6 +30,7 @@
 #define ATTN_INLINE static inline
 #define ATTN_NOINLINE
 #define ATTN_PREFETCH(p) ((void)(p))
+#define ATTN_PREFETCH_L2(p) ((void)(p))
 #endif
 
 /* In front of a loop over a register tile (at most 16 rounds): it has to be unrolled whole, or its sums live in memory. */

@@ -69,6 +69,12 @@ static inline int64_t attn_panel_count(const attn_panels *w)
     return (w->n_out + ATTN_PANEL - 1) / ATTN_PANEL;
 }
 
+/* Rows of `width` bytes, ld bytes apart, that a block fetches beside its own work; it moves row, at and rows on. */
+typedef struct attn_gemm_ahead {
+    const char *row;
+    int64_t ld, width, rows, at;
+} attn_gemm_ahead;
+
 /* c[m][n] = (resume ? c[m][n] : 0) + sum_k a b (+ bias[n]), m < rows, n < cols: one accumulator, k ascending. Slots of four
  * bytes hold one number of k (f32) or two (bf16). */
 typedef struct attn_gemm_block {
@@ -80,6 +86,7 @@ typedef struct attn_gemm_block {
     float *c;
     int64_t ldc;
     const float *bias; /* NULL: none */
+    attn_gemm_ahead *ahead;
     int32_t resume;
 } attn_gemm_block;
 

@@ -1,10 +1,11 @@
 /* gemm.c - blocking of the general product in f32 and sharing it among threads. */
+#include <stdbool.h>
 #include "core/half.h"
 #include "ops/nn/gemm.h"
 
 /* Rows of A that are packed at a time, and the slots behind each, so that rows do not fall into the same sets of the first
  * cache. */
-#define ROW_BLOCK 96
+#define ROW_BLOCK 48
 #define ROW_GAP 16
 /* The most that any level asks for, and the columns that a last panel is filled up with. */
 #define MOST_SLOTS 384
@@ -111,6 +112,34 @@ static void pack_rows(const gemm_plan *plan, int64_t row, int64_t rows, int64_t 
     }
 }
 
+/* What pack_columns or pack_rows will read: `count` rows or columns of a matrix (by_row: they lie along k). */
+static attn_gemm_ahead region(const float *x, int64_t ld, bool by_row, int64_t first, int64_t count, int64_t k0, int64_t k)
+{
+    const float *from = by_row ? x + first * ld + k0 : x + k0 * ld + first;
+    const attn_gemm_ahead ahead = {.row = (const char *)from, .ld = ld * (int64_t)sizeof *x,
+                                   .width = (by_row ? k : count) * (int64_t)sizeof *x,
+                                   .rows = count <= 0 ? 0 : by_row ? count : k};
+    return ahead;
+}
+
+/* The first rows: each panel of B is packed just before they meet it, while the next one is on its way from memory. */
+static void first_rows(const gemm_plan *plan, int64_t column, int64_t k, int64_t depth, float *packed_b,
+                       const attn_gemm_block *all)
+{
+    const attn_gemm_args *g = plan->args;
+    const int64_t nr = plan->kernels->nr, columns = all->cols;
+    attn_gemm_block block = *all;
+    for (int64_t n = 0; n < columns; n += nr) {
+        float *panel = packed_b + n / nr * block.b_panel;
+        attn_gemm_ahead ahead =
+            region(g->b, g->ldb, g->kind == ATTN_GEMM_NT, column + n + nr, smaller(nr, columns - n - nr), k, depth);
+        block.cols = smaller(nr, columns - n);
+        pack_columns(plan->team, g->kind, g->b, g->ldb, column + n, block.cols, k, depth, block.b_panel, panel);
+        block.b = panel, block.c = all->c + n, block.bias = all->bias ? all->bias + n : NULL, block.ahead = &ahead;
+        plan->kernels->block(&block);
+    }
+}
+
 static void gemm_task(void *arg, int64_t task, int32_t worker)
 {
     const gemm_plan *plan = arg;
@@ -125,18 +154,22 @@ static void gemm_task(void *arg, int64_t task, int32_t worker)
         block.slots = ceil_div(depth, kernels->numbers);
         block.resume = k > 0 || g->accumulate;
         block.bias = g->bias && k + depth == g->k ? (const float *)g->bias + column : NULL;
+        block.b = packed_b, block.b_panel = kernels->nr * block.slots;
         if (g->packed) {
             block.b_panel = kernels->nr * ceil_div(g->k, kernels->numbers);
             block.b = g->packed + column / kernels->nr * block.b_panel + k / kernels->numbers * kernels->nr;
-        } else {
-            block.b = packed_b, block.b_panel = kernels->nr * block.slots;
-            pack_columns(plan->team, g->kind, g->b, g->ldb, column, columns, k, depth, block.b_panel, packed_b);
         }
         for (int64_t m = 0; m < rows; m += ROW_BLOCK) {
+            attn_gemm_ahead ahead = region(g->a, g->lda, g->kind != ATTN_GEMM_TN, row + m + ROW_BLOCK,
+                                           smaller(ROW_BLOCK, rows - m - ROW_BLOCK), k, depth);
             block.rows = smaller(ROW_BLOCK, rows - m);
             block.c = (float *)g->c + (row + m) * g->ldc + column;
+            block.ahead = &ahead;
             pack_rows(plan, row + m, block.rows, k, depth, packed_a, &block);
-            kernels->block(&block);
+            if (m == 0 && !g->packed)
+                first_rows(plan, column, k, depth, packed_b, &block);
+            else
+                kernels->block(&block);
         }
     }
 }

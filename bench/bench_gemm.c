@@ -4,6 +4,7 @@
 #include <string.h>
 #include "bench_clock.h"
 #include "bench_peak.h"
+#include "core/pages.h"
 #include "kernels/nn/nn_pair.h"
 #include "ops/nn/gemm.h"
 #include "ops/nn/nn_parallel.h"
@@ -28,6 +29,16 @@ static int ascending(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
+}
+
+/* From where training has its arrays. */
+static float *numbers(int64_t n)
+{
+    float *x = attn_pages_allocate((size_t)n * sizeof *x);
+    if (!x)
+        exit(1);
+    memset(x, 0, (size_t)n * sizeof *x);
+    return x;
 }
 
 /* The best level, or the one that ATTN_ISA names. */
@@ -57,8 +68,7 @@ int main(int argc, char **argv)
         if (argc > 2 && !strstr(p->what, argv[2]))
             continue;
         const int64_t lda = p->kind == ATTN_GEMM_TN ? p->m : p->k, ldb = p->kind == ATTN_GEMM_NT ? p->k : p->n;
-        float *a = bench_memory((size_t)(p->m * p->k) * 4), *b = bench_memory((size_t)(p->n * p->k) * 4);
-        float *c = bench_memory((size_t)(p->m * p->n) * 4);
+        float *a = numbers(p->m * p->k), *b = numbers(p->n * p->k), *c = numbers(p->m * p->n);
         for (int64_t i = 0; i < p->m * p->k; i++)
             a[i] = (float)(i % 17) * 0.1f;
         for (int64_t i = 0; i < p->n * p->k; i++)

@@ -514,7 +514,7 @@ const cli_command cli_train = {
     "  --inverse-sqrt      the schedule of 2017 instead of the cosine\n"
     "  --decay R --beta1 R --beta2 R --clip R --dropout R   AdamW 0.1, 0.9, 0.99; clip 1; dropout 0\n"
     "  --repeat S          share S of the sequences are random ids, said again and again (0): heads copy\n"
-    "  --dtype f32|bf16    bf16: weights and states rounded to bf16, sums and master weights f32\n"
+    "  --dtype f32|bf16    bf16: products of numbers rounded to bf16; sums and weights f32\n"
     "  --recompute         keep less, compute again in the backward pass\n"
     "  --seed N --threads N                the same seed gives the same bits on any number of threads\n"
     "  --eval-every, --eval-batches, --save-every, --sample-every N   0: never; --prompt TEXT for samples\n"

@@ -1,6 +1,6 @@
-/* bench_gemm [THREADS [FILTER]] [--bf16] [--cpu-time]: GFLOP/s of the general product at the shapes of training (baby GPT, nano, GPT-2
- * 124M), median of 3 to 400 runs in half a second, and the share of this machine's multiply-add peak (one core times THREADS),
- * measured just after. */
+/* bench_gemm [THREADS [FILTER]] [--bf16] [--cpu-time]: GFLOP/s of the general product at the shapes of training
+ * (baby GPT, nano, GPT-2 124M), median of 3 to 400 runs in half a second, and the share of this machine's
+ * multiply-add peak (one core times THREADS), measured just after. */
 #include <string.h>
 #include "bench_clock.h"
 #include "bench_peak.h"
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
         bench_clock = CLOCK_PROCESS_CPUTIME_ID;
         argc--;
     }
-    const bool bf16 = argc > 1 && !strcmp(argv[argc - 1], "--bf16"); /* operands rounded; the share is still that of f32's peak */
+    const bool bf16 = argc > 1 && !strcmp(argv[argc - 1], "--bf16"); /* the share is still that of f32's peak */
     argc -= bf16;
     int32_t threads = argc > 1 ? atoi(argv[1]) : 1;
     const int32_t isa = bench_isa();

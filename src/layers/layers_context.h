@@ -10,8 +10,8 @@
 #define ATTN_LAYERS_ERROR_BYTES 512
 #define ATTN_LAYERS_MAX_BLOCKS 32
 
-/* Scratch memory of a call: blocks that are taken from in order and given back all at once when the outermost call ends.
- * A call that needed more than one block leaves one block of the whole size for the next call. */
+/* Scratch memory of a call: blocks that are taken from in order and given back all at once when the outermost call
+ * ends. A call that needed more than one block leaves one block of the whole size for the next call. */
 typedef struct attn_arena {
     char *blocks[ATTN_LAYERS_MAX_BLOCKS];
     size_t sizes[ATTN_LAYERS_MAX_BLOCKS];
@@ -28,8 +28,9 @@ struct attn_layers {
     char error[ATTN_LAYERS_ERROR_BYTES];
 };
 
-/* What the operands of products in f32 calls are rounded to while they are multiplied: ATTN_F32 (not at all; the default) or
- * ATTN_BF16, as gemm.h says. It holds for all calls from then on, and so for the products of gradients too. */
+/* What the operands of products in f32 calls are rounded to while they are multiplied: ATTN_F32 (not at all; the
+ * default) or ATTN_BF16, as gemm.h says. It holds for all calls from then on, and so for the products of gradients
+ * too. */
 void attn_layers_set_products(attn_layers *layers, int32_t dtype);
 
 /* Records a message and returns status. */

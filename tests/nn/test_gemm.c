@@ -1,5 +1,6 @@
-/* The general product: every kind against one written loop, to the bit, for any shape, tiles, threads and level; packed
- * beforehand or not; f64. Products of bf16 numbers: against f64 within a derived bound, the same bits for any threads. */
+/* The general product: every kind against one written loop, to the bit, for any shape, tiles, threads and level;
+ * packed beforehand or not; f64. Products of bf16 numbers: against f64 within a derived bound, the same bits for any
+ * threads. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -213,7 +214,8 @@ static double rounded(float x)
     return (double)attn_bf16_to_f32(attn_f32_to_bf16(x));
 }
 
-static const int32_t bf16_levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
+static const int32_t bf16_levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16,
+                                      ATTN_ISA_NEON};
 
 /* c of the product at a level; packed: B beforehand. */
 static float *run_bf16(const world *w, int32_t isa, int32_t threads, int packed)
@@ -236,13 +238,14 @@ static float *run_bf16(const world *w, int32_t isa, int32_t threads, int packed)
     return c;
 }
 
-/* A product of two bf16 numbers has 16 bits, so it is exact in f32; what is rounded are the k additions, that of the bias, and
- * in scalar code nothing more: (k + 1) 2^-24 sum|terms|, above and below the line. */
+/* A product of two bf16 numbers has 16 bits, so it is exact in f32; what is rounded are the k additions, that of the
+ * bias, and in scalar code nothing more: (k + 1) 2^-24 sum|terms|, above and below the line. */
 static void check_bf16(const world *w, int32_t isa, const float *c)
 {
     for (int64_t m = 0; m < w->m; m++)
         for (int64_t n = 0; n < w->n; n++) {
-            const double first = w->accumulate ? (double)w->c[m * w->ldc + n] : 0, last = w->with_bias ? (double)w->bias[n] : 0;
+            const double first = w->accumulate ? (double)w->c[m * w->ldc + n] : 0;
+            const double last = w->with_bias ? (double)w->bias[n] : 0;
             double sum = first + last, size = fabs(first) + fabs(last);
             for (int64_t k = 0; k < w->k; k++) {
                 const double term = rounded(at_a(w, m, k)) * rounded(at_b(w, k, n));
@@ -250,17 +253,18 @@ static void check_bf16(const world *w, int32_t isa, const float *c)
             }
             const double steps = (double)(w->k + 1) * 0x1p-24, bound = steps / (1 - steps) * size;
             if (!(fabs((double)c[m * w->ldc + n] - sum) <= bound))
-                fail_msg("%s kind %d, %lld x %lld x %lld: c[%lld][%lld] is %.9g, not %.9g within %.3g", attn_isa_name(isa), w->kind,
-                         (long long)w->m, (long long)w->n, (long long)w->k, (long long)m, (long long)n,
-                         (double)c[m * w->ldc + n], sum, bound);
+                fail_msg("%s kind %d, %lld x %lld x %lld: c[%lld][%lld] is %.9g, not %.9g within %.3g",
+                         attn_isa_name(isa), w->kind, (long long)w->m, (long long)w->n, (long long)w->k, (long long)m,
+                         (long long)n, (double)c[m * w->ldc + n], sum, bound);
         }
 }
 
 static void test_bf16(void **state)
 {
     (void)state;
-    const int64_t shapes[][3] = {{1, 1, 1},    {1, 16, 8},   {7, 17, 257}, {13, 33, 5},  {97, 48, 64},   {200, 40, 31},
-                                 {3, 1500, 7}, {5, 9, 1025}, {12, 20, 2100}, {300, 100, 1}, {11, 31, 512}, {400, 130, 40}};
+    const int64_t shapes[][3] = {{1, 1, 1},     {1, 16, 8},   {7, 17, 257}, {13, 33, 5},
+                                 {97, 48, 64},  {200, 40, 31}, {3, 1500, 7}, {5, 9, 1025},
+                                 {12, 20, 2100}, {300, 100, 1}, {11, 31, 512}, {400, 130, 40}};
     for (size_t s = 0; s < 3 * sizeof shapes / sizeof *shapes; s++) {
         world w = make_world((int32_t)(s % 3), shapes[s / 3][0], shapes[s / 3][1], shapes[s / 3][2]);
         const size_t n_c = (size_t)((w.m - 1) * w.ldc + w.n) * sizeof *w.c;

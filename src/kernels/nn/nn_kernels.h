@@ -75,11 +75,12 @@ typedef struct attn_gemm_ahead {
     int64_t ld, width, rows, at;
 } attn_gemm_ahead;
 
-/* c[m][n] = (resume ? c[m][n] : 0) + sum_k a b (+ bias[n]), m < rows, n < cols: one accumulator, k ascending. Slots of four
- * bytes hold one number of k (f32) or two (bf16). */
+/* c[m][n] = (resume ? c[m][n] : 0) + sum_k a b (+ bias[n]), m < rows, n < cols: one accumulator, k ascending. Slots
+ * of four bytes hold one number of k (f32) or two (bf16). */
 typedef struct attn_gemm_block {
     int64_t rows, cols, slots;
-    const float *a; /* slot (m, k) lies at a[m / mr * a_panel + m % mr * a_row + k * a_step], mr: rows of a register tile */
+    /* slot (m, k) lies at a[m / mr * a_panel + m % mr * a_row + k * a_step], mr: rows of a register tile */
+    const float *a;
     int64_t a_panel, a_row, a_step;
     const float *b; /* packed columns; b_panel slots from one panel to the next */
     int64_t b_panel;
@@ -96,9 +97,9 @@ typedef struct attn_gemm_kernels {
     int32_t numbers;       /* of k in one slot: 1 or 2 */
     int32_t block_slots;   /* slots of k and columns of B, packed, that stay in the second cache */
     int32_t block_columns;
-    /* out[panel][slot][width] = element (panel * width + i, k) of x, i < count in all, zeros beyond; that element lies at
-     * x[i * ld + k] (then width is nr), or at x[k * ld + i] where by_row is 0 (width is mr or nr). Panels are `step` slots
-     * apart. */
+    /* out[panel][slot][width] = element (panel * width + i, k) of x, i < count in all, zeros beyond; that element
+     * lies at x[i * ld + k] (then width is nr), or at x[k * ld + i] where by_row is 0 (width is mr or nr). Panels
+     * are `step` slots apart. */
     void (*pack)(const float *x, int64_t ld, int32_t by_row, int64_t count, int64_t k, int64_t width, int64_t step,
                  float *out);
     /* out[r * step + slot] = slots of rows x[r * ld] .. x[r * ld + k - 1] */
@@ -129,8 +130,8 @@ typedef struct attn_nn_kernels {
 
     /* Gradients (nn_gradients.inc). accumulate: add to dx and dup instead of writing them; any
      * output may be NULL. */
-    /* of y = act(x) (* up): dx = dy act'(x) (* up), dup = dy act(x), and y itself again, with the bits of activate; dx or dup
-     * may be dy */
+    /* of y = act(x) (* up): dx = dy act'(x) (* up), dup = dy act(x), and y itself again, with the bits of activate;
+     * dx or dup may be dy */
     void (*activate_grad)(int32_t act, const float *x, const float *up, const float *dy, int64_t n,
                           int32_t accumulate, float *dx, float *dup, float *y);
     /* of one normalised row (kind: ATTN_NORM_*); dw and db are always added to; dx may be dy */

@@ -1,5 +1,5 @@
-/* nn_pair_gemm.c - the general product of bf16 pairs with vdpbf16ps: 24 accumulators of 32 registers, f32 operands rounded
- * while they are packed. */
+/* nn_pair_gemm.c - the general product of bf16 pairs with vdpbf16ps: 24 accumulators of 32 registers, f32 operands
+ * rounded while they are packed. */
 #include "kernels/nn/nn_pair.h"
 #include "kernels/simd/simd_levels.h"
 

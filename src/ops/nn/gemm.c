@@ -3,8 +3,8 @@
 #include "core/half.h"
 #include "ops/nn/gemm.h"
 
-/* Rows of A that are packed at a time, and the slots behind each, so that rows do not fall into the same sets of the first
- * cache. */
+/* Rows of A that are packed at a time, and the slots behind each, so that rows do not fall into the same sets of the
+ * first cache. */
 #define ROW_BLOCK 48
 #define ROW_GAP 16
 /* The most that any level asks for, and the columns that a last panel is filled up with. */
@@ -113,7 +113,8 @@ static void pack_rows(const gemm_plan *plan, int64_t row, int64_t rows, int64_t 
 }
 
 /* What pack_columns or pack_rows will read: `count` rows or columns of a matrix (by_row: they lie along k). */
-static attn_gemm_ahead region(const float *x, int64_t ld, bool by_row, int64_t first, int64_t count, int64_t k0, int64_t k)
+static attn_gemm_ahead region(const float *x, int64_t ld, bool by_row, int64_t first, int64_t count, int64_t k0,
+                              int64_t k)
 {
     const float *from = by_row ? x + first * ld + k0 : x + k0 * ld + first;
     const attn_gemm_ahead ahead = {.row = (const char *)from, .ld = ld * (int64_t)sizeof *x,
@@ -174,8 +175,8 @@ static void gemm_task(void *arg, int64_t task, int32_t worker)
     }
 }
 
-/* k in equal blocks, columns in equal groups of whole tiles that stay in the second cache with them; rows are cut only where
- * columns do not give every thread its share. */
+/* k in equal blocks, columns in equal groups of whole tiles that stay in the second cache with them; rows are cut
+ * only where columns do not give every thread its share. */
 static void share(gemm_plan *plan, int32_t workers)
 {
     const attn_gemm_args *g = plan->args;

@@ -1,11 +1,11 @@
 /* gemm.h - the product that training is made of: C (+)= op(A) op(B), f32 and f64.
  *
- * Each number of C has one accumulator over ascending k (from 0, or from C when accumulating), so its bits depend neither
- * on m and n, nor on tiles, nor on threads; with ATTN_GEMM_NT they are those of attn_linear_run on f32 panels.
+ * Each number of C has one accumulator over ascending k (from 0, or from C when accumulating), so its bits depend
+ * neither on m and n, nor on tiles, nor on threads; with ATTN_GEMM_NT they are those of attn_linear_run on f32 panels.
  *
- * A team whose products are ATTN_BF16 rounds both operands of an f32 product to bf16 (to nearest even) while they are packed;
- * sums, C and bias stay f32. With vdpbf16ps numbers k + 1 and k of a pair are added in this order and subnormal numbers count
- * as 0; elsewhere rounded numbers take the f32 way. */
+ * A team whose products are ATTN_BF16 rounds both operands of an f32 product to bf16 (to nearest even) while they
+ * are packed; sums, C and bias stay f32. With vdpbf16ps numbers k + 1 and k of a pair are added in this order and
+ * subnormal numbers count as 0; elsewhere rounded numbers take the f32 way. */
 #ifndef ATTN_OPS_NN_GEMM_H
 #define ATTN_OPS_NN_GEMM_H
 

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "attn/train.h"
 #include "train/train_net.h"
+#include "train/trainer.h"
 
 static char folder[64];
 
@@ -284,6 +285,43 @@ static void every_architecture_overfits(void **state)
             fail_msg("arch %d flags %u dtype %d: loss %g, then %g", o.arch, o.flags, o.dtype, first, last);
         attn_trainer_destroy(t);
     }
+}
+
+/* bf16 products: the same weights on any number of threads. And d loss / d w is near that of f32 products: each factor moves by
+ * 2^-9 of itself at most, a few times over on the way through two layers; by a tensor's norm, not by number. */
+static void bf16_products_ignore_threads_and_stay_near(void **state)
+{
+    attn_trainer *t[3], *exact;
+    problem p;
+    (void)state;
+    make_problem(&p, ATTN_TRAIN_GPT2);
+    attn_trainer_options o = small(ATTN_TRAIN_GPT2, 0);
+    OK(attn_trainer_create(&o, &exact));
+    o.dtype = ATTN_BF16;
+    for (int32_t k = 0; k < 3; k++) {
+        o.n_threads = k + 1;
+        OK(attn_trainer_create(&o, &t[k]));
+        OK(attn_trainer_accumulate(t[k], &p.batch, NULL));
+    }
+    OK(attn_trainer_accumulate(exact, &p.batch, NULL));
+    for (int64_t i = 0; i < exact->net.n_params; i++) {
+        const attn_net_param *param = &exact->net.params[i];
+        double difference = 0, size = 0;
+        for (int64_t j = param->offset; j < param->offset + param->rows * param->columns; j++) {
+            const double d = (double)t[0]->gradients[j] - (double)exact->gradients[j];
+            difference += d * d;
+            size += (double)exact->gradients[j] * (double)exact->gradients[j];
+        }
+        if (!(sqrt(difference) <= 32 * 0x1p-9 * sqrt(size) + 1e-7))
+            fail_msg("gradient of %s: %g away, norm %g", param->name, sqrt(difference), sqrt(size));
+    }
+    for (int32_t k = 0; k < 3; k++)
+        train_some(t[k], &p, 5, 3e-3);
+    for (int32_t k = 1; k < 3; k++)
+        assert_memory_equal(t[k]->weights, t[0]->weights, (size_t)t[0]->net.n_elements * sizeof(float));
+    for (int32_t k = 0; k < 3; k++)
+        attn_trainer_destroy(t[k]);
+    attn_trainer_destroy(exact);
 }
 
 /* d loss / d w of each tensor along a direction of signs, against (L(w + h s) - L(w - h s)) / 2h in f64. */
@@ -593,6 +631,7 @@ int main(void)
                                        cmocka_unit_test(every_piece_comes_once_an_epoch),
                                        cmocka_unit_test(ids_come_back_from_the_file),
                                        cmocka_unit_test(every_architecture_overfits),
+                                       cmocka_unit_test(bf16_products_ignore_threads_and_stay_near),
                                        cmocka_unit_test(gradients_agree_with_differences),
                                        cmocka_unit_test(resuming_gives_the_same_bits),
                                        cmocka_unit_test(exported_models_give_the_same_loss),

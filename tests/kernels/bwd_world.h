@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "kernels/ref/ref_backward.h"
+#include "ops/sdpa/backward_paths.h"
 #include "ops/sdpa/validate_backward.h"
 #include "kernels/score_size.h"
 #include "kernels/table.h"
@@ -20,6 +21,7 @@ typedef struct bwd_wanted {
     int64_t count[N_WANTED], *n_terms[N_WANTED];
     attn_ref_row *rows;
     double out_units; /* how far forward's out may be off, in units of its dtype */
+    double rounding;  /* of a weight and of the gradient of a score before products take them: bf16, or none */
 } bwd_wanted;
 
 static inline double unit_of(int32_t dtype)
@@ -121,18 +123,19 @@ static inline void wanted_row(const attn_bwd_problem *g, const attn_entry *e, in
         if (!attn_ref_backward_pair_of(g, w->rows, e, h, i, j, dot, d_dot, &pair))
             continue;
         double f = attn_dropout_factor(p, e, h, i, j), weight = exp(score - row->lse - row->rest), moved = f * v_size + out_size + d_lse;
-        double size = weight * moved + tiny * (1 + moved), bound = weight * ((off + d_off) * moved + stored) + tiny * (1 + moved);
-        double scale = fabs(p->scale);
+        double size = weight * moved + tiny * (1 + moved), stated = weight * ((off + d_off) * moved + stored) + tiny * (1 + moved);
+        double scale = fabs(p->scale), bound = stated + w->rounding * weight * moved;
         wanted_add_row(w, WANT_QUERY, at, pair.d_dot, scale * size, scale * bound, &p->a.key, b, kv, k);
         wanted_add_row(w, WANT_KEY, (b * p->n_kv_heads + kv) * p->seq_kv + k, pair.d_dot, scale * size, scale * bound, &p->a.query, b, h, q);
-        wanted_add_row(w, WANT_VALUE, (b * p->n_kv_heads + kv) * p->seq_kv + k, pair.weight, weight * f, off * weight * f + tiny * f, &g->a.d_out, b, h, q);
+        wanted_add_row(w, WANT_VALUE, (b * p->n_kv_heads + kv) * p->seq_kv + k, pair.weight, weight * f,
+                       (off + w->rounding) * weight * f + tiny * f, &g->a.d_out, b, h, q);
         if (g->a.d_bias.data)
-            wanted_add(w, WANT_BIAS, bias_index(g, b, h, q, k), pair.d_score, size, bound);
+            wanted_add(w, WANT_BIAS, bias_index(g, b, h, q, k), pair.d_score, size, stated);
         if (g->a.d_relative) {
             int64_t distance = j - i - e->bias_offset;
             distance = distance < -m->rel_left ? -m->rel_left : distance > m->rel_right ? m->rel_right : distance;
             wanted_add(w, WANT_RELATIVE, (m->relative_stride ? h * (m->rel_left + m->rel_right + 1) : 0) + distance + m->rel_left,
-                       pair.d_score, size, bound);
+                       pair.d_score, size, stated);
         }
     }
     if (g->a.d_sinks) {
@@ -153,7 +156,9 @@ static inline bwd_wanted wanted_make(const attn_bwd_problem *g, const char *isa)
     bwd_wanted w = {.count = {elements(&g->a.d_query), elements(&g->a.d_key), elements(&g->a.d_value), elements(&g->a.d_bias),
                               g->a.d_relative ? (m->relative_stride ? p->n_heads : 1) * (m->rel_left + m->rel_right + 1) : 0,
                               g->a.d_sinks ? p->n_heads : 0}};
-    w.out_units = attn_fwd_kernel_for(attn_isa_from_name(isa), p)->pair == 2 ? 4 : 2;
+    const int32_t level = attn_isa_from_name(isa);
+    w.out_units = attn_fwd_kernel_for(level, p)->pair == 2 ? 4 : 2;
+    w.rounding = attn_backward_is_fast(g) && attn_bwd_kernels_for(level, g)->pair == 2 ? 0x1.02p-8 : 0;
     w.rows = calloc((size_t)(p->batch * p->n_heads * p->seq_q) + 1, sizeof *w.rows);
     for (int n = 0; n < N_WANTED; n++) {
         size_t count = (size_t)w.count[n] + 1;

@@ -173,10 +173,10 @@ static void make_hard(world *w, attn_sdpa_backward_args *b, int kind, int32_t dt
 
 static void hard_scores(void **state)
 {
-    static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
+    static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
     static const int32_t dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_F64};
     (void)state;
-    for (int n = 0; n < 4 * 4 * N_KINDS * 2; n++) {
+    for (int n = 0; n < 5 * 4 * N_KINDS * 2; n++) {
         world w;
         attn_sdpa_backward_args args;
         attn_bwd_problem g;
@@ -301,6 +301,11 @@ static void avx512(void **state)
     (void)state;
     run_level(ATTN_ISA_AVX512);
 }
+static void avx512bf16(void **state)
+{
+    (void)state;
+    run_level(ATTN_ISA_AVX512BF16);
+}
 static void neon(void **state)
 {
     (void)state;
@@ -309,7 +314,7 @@ static void neon(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(scalar), cmocka_unit_test(avx2), cmocka_unit_test(avx512), cmocka_unit_test(neon),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(scalar), cmocka_unit_test(avx2), cmocka_unit_test(avx512), cmocka_unit_test(avx512bf16), cmocka_unit_test(neon),
                                        cmocka_unit_test(hard_scores), cmocka_unit_test(drawn_masks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* bwd_fast.h - the fast backward pass in f32: what a call's plan holds, and the kernels of each ISA level.
+/* bwd_fast.h - the fast backward pass, in f32 or in products of bf16: what a call's plan holds, and the kernels of each ISA level.
  *
  * A task owns a block of keys of one kv head, for all query heads that share it. It goes through the query blocks that see
  * its keys and does five products per tile (rows x keys), where two separate passes would do seven:
@@ -22,7 +22,8 @@ typedef struct attn_bwd_plan {
     const struct attn_bwd_kernels *kernels;
     int64_t query_block, key_block; /* rows and keys of a tile */
     int64_t dim_pad, value_pad;     /* head_dim and value_dim rounded up to whole panels of registers */
-    int64_t query_row, d_out_row;   /* floats from one packed row to the next */
+    int64_t dim_slots, value_slots; /* the same in slots of 4 bytes, each an f32 or two bf16 (kernels->pair) */
+    int64_t query_row, d_out_row;   /* slots from one packed row to the next */
     int64_t score_row;              /* floats from one row of a tile's scores to the next */
     int64_t blocks_per_head;        /* tickets of one query head */
     int64_t key_blocks;             /* blocks of the longest entry's keys */
@@ -31,7 +32,7 @@ typedef struct attn_bwd_plan {
     bool bias_shared;               /* ... by several heads or batch entries, in their order */
     int64_t relative_columns;       /* of d_relative; 0: not wanted */
     /* in the workspace; rows in the order batch, query head, query */
-    float *query, *d_out;        /* packed to f32, padded with zeros; rows that take no part, and special ones, all zero */
+    float *query, *d_out;        /* packed to slots, padded with zeros; rows that take no part, and special ones, all zero */
     float *d_query;              /* sums, dim_pad apart */
     attn_ref_row *rows;
     uint8_t *special;            /* [rows] 1: NaN, infinity or a huge lse; done pair by pair in double */
@@ -44,6 +45,8 @@ typedef struct attn_bwd_plan {
 
 typedef struct attn_bwd_kernels {
     int32_t rows, lanes; /* the register tile: rows x lanes */
+    int32_t pair;        /* numbers that a multiply-add takes: 1 in f32, 2 in bf16 */
+    size_t (*scratch_bytes)(const attn_bwd_plan *plan); /* that a worker needs */
     /* Packs rows q0 <= q < q1 of head h in batch entry b, fills rows and special, clears d_query. scratch: a worker's. */
     void (*pack)(const attn_bwd_plan *plan, int64_t b, int64_t h, int64_t q0, int64_t q1, char *scratch);
     /* One task: key block `block` of kv head `kv_head` in entry `entry`. */
@@ -52,11 +55,9 @@ typedef struct attn_bwd_kernels {
     void (*finish)(const attn_bwd_plan *plan, int64_t b, int64_t h, int64_t q0, int64_t q1);
 } attn_bwd_kernels;
 
-/* The kernels of an ISA level (ATTN_ISA_*), never NULL. */
-const attn_bwd_kernels *attn_bwd_kernels_at(int32_t isa);
-
-/* Floats of scratch that a worker needs. */
-int64_t attn_bwd_scratch_floats(const attn_bwd_plan *plan);
+/* The kernels for a problem at an ISA level (ATTN_ISA_*), never NULL. Where the level multiplies bf16 and query, key, value, out
+ * and d_out are bf16 and nothing is dropped, products are in bf16. */
+const attn_bwd_kernels *attn_bwd_kernels_for(int32_t isa, const attn_bwd_problem *g);
 
 /* First ticket of an entry's query blocks in a head. Blocks start anew in each packed segment: segment s begins at most s
  * blocks later than it would if there were no others. */
@@ -89,6 +90,7 @@ static inline void attn_end_turn(_Atomic uint32_t *ticket, uint32_t turn)
     atomic_store_explicit(ticket, turn + 1, memory_order_release);
 }
 
-extern const attn_bwd_kernels attn_bwd_kernels_scalar, attn_bwd_kernels_avx2, attn_bwd_kernels_avx512, attn_bwd_kernels_neon;
+extern const attn_bwd_kernels attn_bwd_kernels_scalar, attn_bwd_kernels_avx2, attn_bwd_kernels_avx512, attn_bwd_kernels_avx512bf16,
+    attn_bwd_kernels_neon;
 
 #endif

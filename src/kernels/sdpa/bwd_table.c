@@ -2,8 +2,21 @@
 #include "kernels/sdpa/bwd_fast.h"
 #include "kernels/simd/simd_levels.h"
 
-const attn_bwd_kernels *attn_bwd_kernels_at(int32_t isa)
+static bool suits_bf16(const attn_bwd_problem *g)
 {
+    const attn_sdpa_args *a = &g->forward.a;
+    return a->query.dtype == ATTN_BF16 && a->key.dtype == ATTN_BF16 && a->value.dtype == ATTN_BF16 && a->out.dtype == ATTN_BF16 &&
+           g->a.d_out.dtype == ATTN_BF16 && !attn_drops(&g->forward);
+}
+
+const attn_bwd_kernels *attn_bwd_kernels_for(int32_t isa, const attn_bwd_problem *g)
+{
+#if ATTN_HAVE_AVX512BF16
+    if (isa == ATTN_ISA_AVX512BF16 && suits_bf16(g))
+        return &attn_bwd_kernels_avx512bf16;
+#else
+    (void)suits_bf16, (void)g;
+#endif
     switch (isa) {
 #if ATTN_HAVE_AVX512
     case ATTN_ISA_AVX512:
@@ -21,13 +34,4 @@ const attn_bwd_kernels *attn_bwd_kernels_at(int32_t isa)
     default:
         return &attn_bwd_kernels_scalar;
     }
-}
-
-int64_t attn_bwd_scratch_floats(const attn_bwd_plan *plan)
-{
-    int64_t keys = plan->key_block, rows = plan->query_block;
-    int64_t key_side = keys * (3 * plan->dim_pad + 16) + keys * 3 * plan->value_pad;
-    int64_t tile = 2 * rows * plan->score_row + 4 * plan->score_row;
-    int64_t ranges = 2 * rows + 2 * rows; /* two int32 and two float per row */
-    return key_side + tile + ranges + plan->dim_pad + 2 * plan->value_pad + keys + 64 + plan->relative_columns + 48;
 }

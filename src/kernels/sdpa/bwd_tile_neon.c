@@ -9,6 +9,10 @@
 #define BWD_VECTORS 2
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_neon.h"
+#include "kernels/sdpa/bwd_task.inc"
+#include "kernels/sdpa/bwd_weights.inc"
+#include "kernels/sdpa/bwd_f32.inc"
+#include "kernels/sdpa/bwd_special.inc"
 #include "kernels/sdpa/bwd_tile.inc"
 #include "kernels/simd/target_end.h"
 #else

@@ -27,6 +27,21 @@ ATTN_INLINE v_pair v_pair_narrow(v_f32 first, v_f32 second)
                                            20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(second, first));
 }
+/* The same one after the other: slots of the first in the low half of the vector. */
+ATTN_INLINE v_pair v_pair_narrow_row(v_f32 low, v_f32 high) { return (__m512i)_mm512_cvtne2ps_pbh(high, low); }
+/* Numbers 0 .. V_N - 1 of two rows side by side, and numbers V_N .. 2 * V_N - 1. */
+ATTN_INLINE v_pair v_pair_zip_low(v_pair a, v_pair b)
+{
+    const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5,
+                                           36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    return _mm512_permutex2var_epi16(a, order, b);
+}
+ATTN_INLINE v_pair v_pair_zip_high(v_pair a, v_pair b)
+{
+    const __m512i order = _mm512_set_epi16(63, 31, 62, 30, 61, 29, 60, 28, 59, 27, 58, 26, 57, 25, 56, 24, 55, 23, 54, 22, 53, 21,
+                                           52, 20, 51, 19, 50, 18, 49, 17, 48, 16);
+    return _mm512_permutex2var_epi16(a, order, b);
+}
 /* The first n < 2 * V_N numbers of a row, two in each slot; the rest is 0, and no other byte is read. */
 ATTN_INLINE v_pair v_pair_load_n(const uint16_t *row, int64_t n)
 {

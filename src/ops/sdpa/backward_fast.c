@@ -30,12 +30,14 @@ static attn_bwd_plan make_plan(const attn_ctx *ctx, const attn_bwd_problem *g)
 {
     const attn_problem *p = &g->forward;
     const attn_sdpa_args *a = &p->a;
-    attn_bwd_plan plan = {.g = g, .kernels = attn_bwd_kernels_at(ctx->isa)};
+    attn_bwd_plan plan = {.g = g, .kernels = attn_bwd_kernels_for(ctx->isa, g)};
     plan.query_block = plan.key_block = 96; /* whole register tiles of every level: rows of 6, 12; lanes of 2, 8, 16, 32 */
     plan.dim_pad = round_up(p->head_dim, plan.kernels->lanes);
     plan.value_pad = round_up(p->value_dim, plan.kernels->lanes);
-    plan.query_row = plan.dim_pad + 16; /* not a power of two: rows would share few sets of the cache */
-    plan.d_out_row = plan.value_pad + 16;
+    plan.dim_slots = plan.dim_pad / plan.kernels->pair;
+    plan.value_slots = plan.value_pad / plan.kernels->pair;
+    plan.query_row = plan.dim_slots + 16; /* not a power of two: rows would share few sets of the cache */
+    plan.d_out_row = plan.value_slots + 16;
     plan.score_row = plan.key_block + 16;
     plan.blocks_per_head = p->seq_q / plan.query_block + (p->packed ? p->n_entries : 1) + 1;
     plan.key_blocks = round_up(longest_keys(p), plan.key_block) / plan.key_block;
@@ -45,7 +47,7 @@ static attn_bwd_plan make_plan(const attn_ctx *ctx, const attn_bwd_problem *g)
                         !(g->bias_sums[3] && p->seq_kv > 1);
     plan.bias_shared = plan.bias_in_tile && ((g->bias_sums[0] && p->batch > 1) || (g->bias_sums[1] && p->n_heads > 1));
     plan.relative_columns = g->a.d_relative ? a->mask.rel_left + a->mask.rel_right + 1 : 0;
-    plan.scratch_bytes = (size_t)round_up(attn_bwd_scratch_floats(&plan) * (int64_t)sizeof(float), 4096);
+    plan.scratch_bytes = (size_t)round_up((int64_t)plan.kernels->scratch_bytes(&plan), 4096);
     size_t lse_bytes = (size_t)round_up(attn_wide_scratch(p) * (int64_t)sizeof(double), 4096); /* for attn_backward_own_lse */
     if (plan.scratch_bytes < lse_bytes)
         plan.scratch_bytes = lse_bytes;
@@ -95,6 +97,7 @@ attn_status attn_backward_fast_bytes(attn_ctx *ctx, const attn_bwd_problem *g, s
 typedef struct row_job {
     const attn_bwd_plan *plan;
     int64_t n_chunks;
+    int64_t side; /* kv heads whose key blocks are handed out side by side */
 } row_job;
 
 static void pack_task(void *arg, int64_t task, int32_t worker)
@@ -118,12 +121,23 @@ static void finish_task(void *arg, int64_t task, int32_t worker)
                           q0 + ROWS_PER_TASK < p->seq_q ? q0 + ROWS_PER_TASK : p->seq_q);
 }
 
+/* Heads side by side, block 0 of each, then block 1 of each: a worker meets no other in its head's query blocks, and the rows
+ * stay in its cache. For every head blocks still ascend, and for every block heads, which is all that turns ask for; only
+ * tables of d_relative have their turns head by head. */
+static int64_t heads_side_by_side(const attn_bwd_plan *plan, int32_t n_workers)
+{
+    return plan->relative_columns ? 1 : n_workers;
+}
+
 static void key_block_task(void *arg, int64_t task, int32_t worker)
 {
-    const attn_bwd_plan *plan = ((const row_job *)arg)->plan;
+    const row_job *job = arg;
+    const attn_bwd_plan *plan = job->plan;
     const attn_problem *p = &plan->g->forward;
-    int64_t head = task / plan->key_blocks;
-    plan->kernels->key_block(plan, head / p->n_kv_heads, head % p->n_kv_heads, task % plan->key_blocks,
+    int64_t heads = p->n_entries * p->n_kv_heads, first = task / (job->side * plan->key_blocks) * job->side;
+    int64_t side = heads - first < job->side ? heads - first : job->side, at = task - first * plan->key_blocks;
+    int64_t head = first + at % side;
+    plan->kernels->key_block(plan, head / p->n_kv_heads, head % p->n_kv_heads, at / side,
                              plan->scratch + (size_t)worker * plan->scratch_bytes);
 }
 
@@ -168,7 +182,7 @@ void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
     attn_bwd_plan plan = make_plan(ctx, g);
     carver c = {memory, 0, true};
     carve_plan(&plan, &c, ctx->n_threads);
-    row_job job = {&plan, round_up(p->seq_q, ROWS_PER_TASK) / ROWS_PER_TASK};
+    row_job job = {&plan, round_up(p->seq_q, ROWS_PER_TASK) / ROWS_PER_TASK, 1};
     int64_t heads = p->batch * p->n_heads, dims = p->head_dim + p->value_dim;
     double row_work = (double)heads * (double)p->seq_q * (double)dims, work = row_work * (double)p->seq_kv * 2.5;
     bool keys = g->a.d_key.data || g->a.d_value.data;
@@ -186,8 +200,11 @@ void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
         run(ctx, shape[0] * shape[1] * shape[2], (double)(shape[0] * shape[1] * shape[2]) * (double)shape[3], clear_bias_task,
             &job);
     }
-    if (keys || plan.d_query || plan.bias_in_tile || plan.relative_columns)
-        run(ctx, p->n_entries * p->n_kv_heads * plan.key_blocks, work, key_block_task, &job);
+    if (keys || plan.d_query || plan.bias_in_tile || plan.relative_columns) {
+        const int64_t n_tasks = p->n_entries * p->n_kv_heads * plan.key_blocks;
+        job.side = heads_side_by_side(&plan, attn_ctx_workers(ctx, n_tasks, work));
+        run(ctx, n_tasks, work, key_block_task, &job);
+    }
     if (keys && !g->accumulate && (p->packed || p->a.mask.kv_len))
         run(ctx, p->batch * p->n_kv_heads, (double)(p->batch * p->n_kv_heads) * (double)(p->seq_kv * dims), clear_keys_task, &job);
     if (plan.d_query)

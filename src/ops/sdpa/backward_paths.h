@@ -22,10 +22,10 @@ void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory);
 /* The log-sum-exp of rows where the one given is so large that its rounding shows, in two parts (attn_ref_row): at |lse| = 2.8e6 an
  * f32 is off by up to 1/8, 13 % of every weight of the row; at -3e38 (biases that are all -FLT_MAX) it holds nothing of the number
  * of keys. Kept where it rounds to about the lse given. (It need not: rows merged from several key sets carry the lse of all of
- * them.) marked: [rows] nonzero where it may be done; NULL: everywhere. scratch: scratch_count doubles per worker, at least
+ * them.) For kv heads first_head <= entry * n_kv_heads + head < first_head + n_heads. marked: [rows] nonzero where it may be done; NULL: everywhere. scratch: scratch_count doubles per worker, at least
  * attn_wide_scratch. */
-void attn_backward_own_lse(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, const uint8_t *marked, double *scratch,
-                           int64_t scratch_count);
+void attn_backward_own_lse(attn_ctx *ctx, const attn_bwd_problem *g, int64_t first_head, int64_t n_heads, attn_ref_row *rows,
+                           const uint8_t *marked, double *scratch, int64_t scratch_count);
 
 /* lse and D of every row again, in double and not from out. scratch: as above. */
 void attn_backward_exact_rows(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, double *scratch, int64_t scratch_count);

@@ -12,6 +12,7 @@ typedef struct plain_job {
     int64_t scratch_count;
     const uint8_t *marked; /* [rows] which rows may take their own lse; NULL: all */
     int64_t n_blocks;     /* of ATTN_WIDE_ROWS rows, of ATTN_WIDE_KEYS keys, or of ATTN_REF_BIAS_BLOCK keys */
+    int64_t first_head;   /* of own_lse_task: kv heads of entries before the first task's */
 } plain_job;
 
 static int64_t block_count(int64_t extent, int64_t block)
@@ -72,7 +73,7 @@ static void own_lse_task(void *arg, int64_t task, int32_t worker)
     int64_t at[ATTN_WIDE_ROWS];
     attn_wide_rows rows;
     bool any = false;
-    if (!rows_of(job, task, &rows))
+    if (!rows_of(job, task + job->first_head * job->n_blocks, &rows))
         return;
     for (int64_t r = 0; r < rows.count; r++) {
         int64_t row = rows.begin + r, h = rows.head + row % rows.stack;
@@ -167,18 +168,19 @@ static void run(attn_ctx *ctx, int64_t n_tasks, double work, attn_task_fn fn, pl
     attn_ctx_for(ctx, n_tasks, attn_ctx_workers(ctx, n_tasks, work), fn, job);
 }
 
-void attn_backward_own_lse(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, const uint8_t *marked, double *scratch,
-                           int64_t scratch_count)
+void attn_backward_own_lse(attn_ctx *ctx, const attn_bwd_problem *g, int64_t first_head, int64_t n_heads, attn_ref_row *rows,
+                           const uint8_t *marked, double *scratch, int64_t scratch_count)
 {
     const attn_problem *p = &g->forward;
-    plain_job job = {g, attn_wide_kernels_at(ctx->isa), rows, scratch, scratch_count, marked, 0};
-    int64_t n = p->batch * p->n_heads * p->seq_q, row = 0;
-    while (row < n && !takes_own_lse(&job, row))
+    plain_job job = {g, attn_wide_kernels_at(ctx->isa), rows, scratch, scratch_count, marked, 0, first_head};
+    const int64_t head_rows = p->group * p->seq_q, all = p->batch * p->n_kv_heads;
+    int64_t row = p->packed ? 0 : first_head * head_rows, end = p->packed ? all * head_rows : (first_head + n_heads) * head_rows;
+    while (row < end && !takes_own_lse(&job, row))
         row++;
-    if (row == n)
+    if (row == end)
         return;
     job.n_blocks = block_count(p->seq_q * p->group, ATTN_WIDE_ROWS);
-    run(ctx, p->n_entries * p->n_kv_heads * job.n_blocks, pair_work(p), own_lse_task, &job);
+    run(ctx, n_heads * job.n_blocks, pair_work(p) * (double)n_heads / (double)(p->n_entries * p->n_kv_heads), own_lse_task, &job);
 }
 
 /* Most queries and keys of an entry. */
@@ -195,7 +197,7 @@ static void longest_entry(const attn_problem *p, int64_t *queries, int64_t *keys
 void attn_backward_exact_rows(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, double *scratch, int64_t scratch_count)
 {
     const attn_problem *p = &g->forward;
-    plain_job job = {g, attn_wide_kernels_at(ctx->isa), rows, scratch, scratch_count, NULL, 0};
+    plain_job job = {g, attn_wide_kernels_at(ctx->isa), rows, scratch, scratch_count, NULL, 0, 0};
     int64_t queries, keys;
     longest_entry(p, &queries, &keys);
     job.n_blocks = block_count(queries * p->group, ATTN_WIDE_ROWS);
@@ -205,7 +207,7 @@ void attn_backward_exact_rows(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref
 void attn_backward_plain_tables(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, bool bias, bool relative)
 {
     const attn_problem *p = &g->forward;
-    plain_job job = {g, NULL, rows, NULL, 0, NULL, 0};
+    plain_job job = {g, NULL, rows, NULL, 0, NULL, 0, 0};
     if (bias) {
         const int64_t *shape = g->a.d_bias.shape;
         job.n_blocks = block_count(shape[3], ATTN_REF_BIAS_BLOCK);
@@ -238,7 +240,7 @@ void attn_backward_plain(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
     const attn_problem *p = &g->forward;
     int64_t n_rows = p->batch * p->n_heads, heads = p->n_entries * p->n_kv_heads, queries, keys;
     plain_job job = {g, attn_wide_kernels_at(ctx->isa), memory, (double *)(void *)((char *)memory + rows_bytes(p)),
-                     attn_wide_scratch(p), NULL, 0};
+                     attn_wide_scratch(p), NULL, 0, 0};
     longest_entry(p, &queries, &keys);
     int64_t row_blocks = block_count(queries * p->group, ATTN_WIDE_ROWS);
     job.n_blocks = row_blocks;
@@ -246,7 +248,7 @@ void attn_backward_plain(attn_ctx *ctx, const attn_bwd_problem *g, void *memory)
         run(ctx, heads * row_blocks, pair_work(p), exact_rows_task, &job);
     } else {
         run(ctx, n_rows, (double)n_rows * (double)p->seq_q * (double)p->value_dim, rows_task, &job);
-        attn_backward_own_lse(ctx, g, job.rows, NULL, job.scratch, job.scratch_count);
+        attn_backward_own_lse(ctx, g, 0, heads, job.rows, NULL, job.scratch, job.scratch_count);
     }
     if (p->packed || p->a.mask.q_len || p->a.mask.kv_len)
         run(ctx, n_rows, (double)n_rows * (double)(p->seq_q + p->seq_kv), padding_task, &job);

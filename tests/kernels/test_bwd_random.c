@@ -286,6 +286,61 @@ static void drawn_masks(void **state)
     }
 }
 
+/* ---- One thread and several: the same bits ---- */
+
+static void gradients_with(int32_t isa, int32_t n_threads, int32_t dtype, char *gradients, size_t bytes)
+{
+    enum { HEADS = 6, KV = 3, SEQ = 333, DIM = 40 };
+    attn_ctx_options options;
+    attn_ctx *ctx;
+    world w;
+    attn_sdpa_backward_args b;
+    memset(&w, 0, sizeof w);
+    w.r.state = 77;
+    ATTN_ARGS_INIT(&options);
+    options.max_isa = isa;
+    options.n_threads = n_threads;
+    assert_int_equal(attn_ctx_create(&options, &ctx), ATTN_OK);
+    attn_sdpa_args *a = &w.args;
+    ATTN_ARGS_INIT(a);
+    a->query = world_floats(&w, dtype, 2, HEADS, SEQ, DIM, 1, false);
+    a->key = world_floats(&w, dtype, 2, KV, SEQ, DIM, 1, false);
+    a->value = world_floats(&w, dtype, 2, KV, SEQ, DIM, 1, false);
+    a->out = attn_view_of(world_memory(&w, 2 * HEADS * SEQ * DIM * 4), dtype, 2, HEADS, SEQ, DIM);
+    a->lse = world_memory(&w, 2 * HEADS * SEQ * 4);
+    a->mask.flags = ATTN_MASK_CAUSAL;
+    ATTN_ARGS_INIT(&b);
+    b.forward = a;
+    b.d_out = world_floats(&w, dtype, 2, HEADS, SEQ, DIM, 1, false);
+    const size_t rows = 2 * HEADS * SEQ * DIM * 4, keys = 2 * KV * SEQ * DIM * 4;
+    assert_true(rows + 2 * keys == bytes);
+    b.d_query = attn_view_of(gradients, ATTN_F32, 2, HEADS, SEQ, DIM);
+    b.d_key = attn_view_of(gradients + rows, ATTN_F32, 2, KV, SEQ, DIM);
+    b.d_value = attn_view_of(gradients + rows + keys, ATTN_F32, 2, KV, SEQ, DIM);
+    assert_int_equal(attn_sdpa_forward(ctx, a, NULL, 0), ATTN_OK);
+    assert_int_equal(attn_sdpa_backward(ctx, &b, NULL, 0), ATTN_OK);
+    world_free(&w);
+    attn_ctx_destroy(ctx);
+}
+
+static void bits_over_threads(void **state)
+{
+    static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
+    const size_t bytes = (size_t)2 * (6 + 3 + 3) * 333 * 40 * 4;
+    char *one = malloc(bytes), *many = malloc(bytes);
+    (void)state;
+    for (int n = 0; n < 5 * 2; n++) {
+        if (!attn_cpu_has_isa(levels[n / 2]))
+            continue;
+        gradients_with(levels[n / 2], 1, n % 2 ? ATTN_BF16 : ATTN_F32, one, bytes);
+        for (int32_t threads = 2; threads < 6; threads++) {
+            gradients_with(levels[n / 2], threads, n % 2 ? ATTN_BF16 : ATTN_F32, many, bytes);
+            assert_memory_equal(one, many, bytes);
+        }
+    }
+    free(one), free(many);
+}
+
 static void scalar(void **state)
 {
     (void)state;
@@ -315,6 +370,6 @@ static void neon(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(scalar), cmocka_unit_test(avx2), cmocka_unit_test(avx512), cmocka_unit_test(avx512bf16), cmocka_unit_test(neon),
-                                       cmocka_unit_test(hard_scores), cmocka_unit_test(drawn_masks)};
+                                       cmocka_unit_test(hard_scores), cmocka_unit_test(drawn_masks), cmocka_unit_test(bits_over_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,7 +217,7 @@ enum { /* attn_ctx_options.max_isa; values are ABI. The variable
     ATTN_ISA_SCALAR = 1,
     ATTN_ISA_AVX2 = 2,       /* AVX2, FMA, F16C */
     ATTN_ISA_AVX512 = 3,     /* F, BW, DQ, VL, VNNI */
-    ATTN_ISA_AVX512BF16 = 4, /* the same and BF16: products of bf16 arrays in bf16 (attn_sdpa_forward) */
+    ATTN_ISA_AVX512BF16 = 4, /* the same and BF16: products of bf16 arrays in bf16 (attn_sdpa_forward, _backward) */
     ATTN_ISA_NEON = 5
 };
 
@@ -382,6 +382,10 @@ typedef struct attn_sdpa_backward_args {
  *     d_value:                     sum of e_i w_ij f_ij |d_out_i|
  * and n u of the summed sizes for a sum of n terms (w M for E, the old value too when accumulating), then one
  * rounding to the gradient's dtype. Where f32 is used, a weight below 2^-126 may be 0.
+ * At ATTN_ISA_AVX512BF16, where query, key, value, out and d_out are all bf16 and nothing is dropped, larger problems multiply
+ * in bf16: each weight, and each scaled gradient of a score, is rounded to bf16 once. That adds at most 2^-7.98 w_ij M_ij to
+ * E_ij in d_query and d_key (not in the gradients of tables) and 2^-7.98 to e_i in d_value; numbers below 2^-126
+ * count as 0.
  * Returns as attn_sdpa_forward; INVALID_ARGUMENT too when forward->lse is NULL and query has rows. */
 ATTN_API attn_status attn_sdpa_backward(attn_ctx *ctx, const attn_sdpa_backward_args *args,
                                         void *workspace, size_t workspace_bytes);

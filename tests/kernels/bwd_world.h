@@ -158,7 +158,7 @@ static inline bwd_wanted wanted_make(const attn_bwd_problem *g, const char *isa)
                               g->a.d_sinks ? p->n_heads : 0}};
     const int32_t level = attn_isa_from_name(isa);
     w.out_units = attn_fwd_kernel_for(level, p)->pair == 2 ? 4 : 2;
-    w.rounding = attn_backward_is_fast(g) && attn_bwd_kernels_for(level, g)->pair == 2 ? 0x1.02p-8 : 0;
+    w.rounding = attn_backward_is_fast(g) && attn_bwd_kernels_for(level, g)->pair == 2 ? 0x1.03p-8 : 0;
     w.rows = calloc((size_t)(p->batch * p->n_heads * p->seq_q) + 1, sizeof *w.rows);
     for (int n = 0; n < N_WANTED; n++) {
         size_t count = (size_t)w.count[n] + 1;

@@ -68,6 +68,34 @@ static void project_inputs(attn_layers *layers, const attn_mha_plan *plan)
             plan->v_width, plan->v, plan->ld_v);
 }
 
+/* q, k and v in the layer's type, in scratch, where they are kept in another. */
+static attn_status place_wide(attn_layers *layers, const attn_mha_plan *plan, attn_mha_plan *wide)
+{
+    const attn_mha_args *a = &plan->a;
+    *wide = *plan;
+    wide->half = false;
+    if (!plan->half)
+        return ATTN_OK;
+    ATTN_TRY(attn_layers_scratch(layers, a->batch * a->seq_q * plan->ld_q, a->dtype, &wide->q));
+    if (plan->together) {
+        wide->k = attn_at(wide->q, a->dtype, plan->q_width);
+        wide->v = attn_at(wide->q, a->dtype, plan->q_width + plan->k_width);
+        return ATTN_OK;
+    }
+    ATTN_TRY(attn_layers_scratch(layers, a->batch * plan->rows_kv * plan->ld_k, a->dtype, &wide->k));
+    return attn_layers_scratch(layers, a->batch * plan->rows_kv * plan->ld_v, a->dtype, &wide->v);
+}
+
+static void keep_half(attn_layers *layers, const attn_mha_plan *plan, const attn_mha_plan *wide)
+{
+    const attn_mha_args *a = &plan->a;
+    attn_mha_narrow(&layers->team, wide->q, a->batch * a->seq_q * plan->ld_q, plan->q);
+    if (plan->together)
+        return;
+    attn_mha_narrow(&layers->team, wide->k, a->batch * plan->rows_kv * plan->ld_k, plan->k);
+    attn_mha_narrow(&layers->team, wide->v, a->batch * plan->rows_kv * plan->ld_v, plan->v);
+}
+
 /* The keys behind the given ones: their part of the result, merged into heads and lse. */
 static attn_status merge_extra(attn_layers *layers, const attn_mha_plan *plan, const void *extra_kv)
 {
@@ -101,9 +129,14 @@ attn_status attn_mha_run_forward(attn_layers *layers, attn_mha_plan *plan)
     if (!base)
         ATTN_TRY(attn_layers_scratch(layers, (int64_t)plan->saved_bytes / 4, ATTN_F32, &base));
     attn_mha_place(plan, base);
+    attn_mha_plan wide;
+    const void *heads = NULL;
+    ATTN_TRY(place_wide(layers, plan, &wide));
     ATTN_TRY(attn_mha_extra(layers, plan, &extra_kv));
-    project_inputs(layers, plan);
-    ATTN_TRY(attn_mha_rotate(layers, plan, plan->q, plan->k, 0));
+    project_inputs(layers, &wide);
+    ATTN_TRY(attn_mha_rotate(layers, &wide, wide.q, wide.k, 0));
+    if (plan->half)
+        keep_half(layers, plan, &wide);
     if (plan->appended)
         attn_mha_append(plan, extra_kv);
     attn_sdpa_args s;
@@ -114,7 +147,8 @@ attn_status attn_mha_run_forward(attn_layers *layers, attn_mha_plan *plan)
         ATTN_TRY(merge_extra(layers, plan, extra_kv));
     ATTN_TRY(attn_mha_show_weights(layers, plan, extra_kv));
     const int64_t width = a->n_heads * a->value_dim;
-    project(layers, a->dtype, rows_q, plan->heads, width, width, a->weights.w_out, a->weights.b_out, a->d_out, a->out,
+    ATTN_TRY(attn_mha_heads(layers, plan, &heads));
+    project(layers, a->dtype, rows_q, heads, width, width, a->weights.w_out, a->weights.b_out, a->d_out, a->out,
             a->ld_out);
     attn_layers_release(layers, mark);
     return ATTN_OK;

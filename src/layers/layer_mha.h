@@ -15,12 +15,19 @@ typedef struct attn_mha_plan {
     bool appended;              /* the keys behind lie in the same rows as the given ones, masks get columns for them */
     int64_t rows_kv;            /* keys of one batch entry in k and v */
     bool together;              /* one array of q, k, v */
+    bool half;                  /* q, k, v and heads are kept as bf16, for products of bf16 numbers in the operator too */
     int64_t ld_q, ld_k, ld_v;
-    void *q, *k, *v;            /* after projection and rotation: [batch * seq, width] */
-    void *heads;                /* [batch * seq_q, n_heads * value_dim] */
+    void *q, *k, *v;            /* after projection and rotation: [batch * seq, width], of attn_mha_kept's type */
+    void *heads;                /* [batch * seq_q, n_heads * value_dim], likewise */
     void *lse;                  /* [batch, n_heads, seq_q] */
     size_t saved_bytes;
 } attn_mha_plan;
+
+/* The type of q, k, v and heads. */
+static inline int32_t attn_mha_kept(const attn_mha_plan *plan)
+{
+    return plan->half ? ATTN_BF16 : plan->a.dtype;
+}
 
 /* Checks, completes and lays out; with sizes_only data pointers may be missing. `base` (may be NULL): where q, k, v, heads and
  * lse lie. */
@@ -28,6 +35,11 @@ attn_status attn_mha_prepare(attn_layers *layers, attn_mha_plan *plan, const att
 void attn_mha_place(attn_mha_plan *plan, void *base);
 attn_status attn_mha_run_forward(attn_layers *layers, attn_mha_plan *plan);
 attn_status attn_mha_run_backward(attn_layers *layers, attn_mha_plan *plan, const attn_mha_gradients *gradients);
+
+/* The heads as numbers of the layer's type: themselves, or a copy in scratch. */
+attn_status attn_mha_heads(attn_layers *layers, const attn_mha_plan *plan, const void **heads);
+/* Numbers rounded to bf16, to nearest even; n of them, room for one more. */
+void attn_mha_narrow(const attn_team *team, const void *x, int64_t n, void *out);
 
 /* Arguments of the operator over the given keys (extra 0) or over the keys behind them (extra 1; extra_kv from
  * attn_mha_extra). */

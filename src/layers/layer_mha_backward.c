@@ -8,9 +8,9 @@ typedef struct projected {
     void *q, *k, *v;
 } projected;
 
-static attn_view like(const attn_cview *v, void *data)
+static attn_view like(const attn_cview *v, int32_t dtype, void *data)
 {
-    attn_view w = attn_view_of(data, v->dtype, 1, 1, 1, 1);
+    attn_view w = attn_view_of(data, dtype, 1, 1, 1, 1);
     memcpy(w.shape, v->shape, sizeof w.shape);
     memcpy(w.stride, v->stride, sizeof w.stride);
     return w;
@@ -35,8 +35,10 @@ static attn_status through_out(attn_layers *layers, const attn_mha_plan *plan, c
 {
     const attn_mha_args *a = &plan->a;
     const int64_t rows = a->batch * a->seq_q, width = a->n_heads * a->value_dim;
+    const void *heads = NULL;
     ATTN_TRY(attn_layers_scratch(layers, rows * width, a->dtype, d_heads));
-    const attn_linear_args linear = {.dtype = a->dtype, .rows = rows, .n_in = width, .n_out = a->d_out, .x = plan->heads,
+    ATTN_TRY(attn_mha_heads(layers, plan, &heads));
+    const attn_linear_args linear = {.dtype = a->dtype, .rows = rows, .n_in = width, .n_out = a->d_out, .x = heads,
                                      .ldx = width, .weight = a->weights.w_out};
     const attn_linear_gradients back = {.d_y = g->d_out, .ld_dy = g->ld_dout, .d_x = *d_heads, .ld_dx = width,
                                         .weight = g->weights.w_out, .bias = g->weights.b_out};
@@ -74,9 +76,9 @@ static attn_status through_extra(attn_layers *layers, const attn_mha_plan *plan,
     b.d_out = attn_cview_of(d_heads, a->dtype, 1, 1, 1, 1);
     memcpy(b.d_out.shape, s.out.shape, sizeof b.d_out.shape);
     memcpy(b.d_out.stride, s.out.stride, sizeof b.d_out.stride);
-    b.d_query = like(&s.query, d->q);
-    b.d_key = like(&s.key, d_extra);
-    b.d_value = like(&s.value, attn_at(d_extra, a->dtype, plan->k_width));
+    b.d_query = like(&s.query, a->dtype, d->q);
+    b.d_key = like(&s.key, a->dtype, d_extra);
+    b.d_value = like(&s.value, a->dtype, attn_at(d_extra, a->dtype, plan->k_width));
     b.d_key.stride[0] = b.d_value.stride[0] = plan->n_extra * ld;
     if (g->weights.sinks) {
         s.sinks = a->weights.sinks;
@@ -139,12 +141,19 @@ static attn_status through_operator(attn_layers *layers, const attn_mha_plan *pl
     attn_mha_operator_args(plan, 0, NULL, &s);
     ATTN_ARGS_INIT(&b);
     b.forward = &s;
-    b.d_out = attn_cview_of(d_heads, a->dtype, 1, 1, 1, 1);
+    if (plan->half) {
+        void *narrow = NULL;
+        const int64_t n = a->batch * a->seq_q * a->n_heads * a->value_dim;
+        ATTN_TRY(attn_layers_scratch(layers, n, ATTN_BF16, &narrow));
+        attn_mha_narrow(&layers->team, d_heads, n, narrow);
+        d_heads = narrow;
+    }
+    b.d_out = attn_cview_of(d_heads, attn_mha_kept(plan), 1, 1, 1, 1);
     memcpy(b.d_out.shape, s.out.shape, sizeof b.d_out.shape);
     memcpy(b.d_out.stride, s.out.stride, sizeof b.d_out.stride);
-    b.d_query = like(&s.query, d->q);
-    b.d_key = like(&s.key, d->k);
-    b.d_value = like(&s.value, d->v);
+    b.d_query = like(&s.query, a->dtype, d->q);
+    b.d_key = like(&s.key, a->dtype, d->k);
+    b.d_value = like(&s.value, a->dtype, d->v);
     b.d_bias = g->d_bias;
     ATTN_TRY(attn_mha_widen_masks(layers, plan, &s));
     if (plan->appended && g->d_bias.data)

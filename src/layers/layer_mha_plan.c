@@ -105,6 +105,9 @@ attn_status attn_mha_prepare(attn_layers *layers, attn_mha_plan *plan, const att
                      !m->cu_seqlens_q && !m->alibi_slopes && !m->relative;
     plan->rows_kv = a->seq_kv + (plan->appended ? plan->n_extra : 0);
     plan->together = !a->key && !plan->appended;
+    /* both ways must see the same scores, so the choice is by the arguments that both get; a mask of numbers stays f32's */
+    plan->half = layers->team.products == ATTN_BF16 && layers->team.pairs && a->dtype == ATTN_F32 && a->dropout_p == 0 &&
+                 !plan->n_extra && !m->bias.data && !m->relative && !a->row_weights && !a->mean_weights;
     attn_mha_place(plan, NULL);
     return sizes_only ? ATTN_OK : attn_layers_pointer(layers, a->query, a->batch * a->seq_q, "args.query");
 }
@@ -121,19 +124,20 @@ void attn_mha_place(attn_mha_plan *plan, void *base)
 {
     const attn_mha_args *a = &plan->a;
     const int64_t rows_q = a->batch * a->seq_q, rows_kv = a->batch * plan->rows_kv;
+    const int32_t kept = attn_mha_kept(plan);
     size_t used = 0;
     if (plan->together) {
         plan->ld_q = plan->ld_k = plan->ld_v = plan->q_width + plan->k_width + plan->v_width;
-        plan->q = take(base, &used, rows_q * plan->ld_q, a->dtype);
-        plan->k = base ? attn_at(plan->q, a->dtype, plan->q_width) : NULL;
-        plan->v = base ? attn_at(plan->q, a->dtype, plan->q_width + plan->k_width) : NULL;
+        plan->q = take(base, &used, rows_q * plan->ld_q, kept);
+        plan->k = base ? attn_at(plan->q, kept, plan->q_width) : NULL;
+        plan->v = base ? attn_at(plan->q, kept, plan->q_width + plan->k_width) : NULL;
     } else {
         plan->ld_q = plan->q_width, plan->ld_k = plan->k_width, plan->ld_v = plan->v_width;
-        plan->q = take(base, &used, rows_q * plan->q_width, a->dtype);
-        plan->k = take(base, &used, rows_kv * plan->k_width, a->dtype);
-        plan->v = take(base, &used, rows_kv * plan->v_width, a->dtype);
+        plan->q = take(base, &used, rows_q * plan->q_width, kept);
+        plan->k = take(base, &used, rows_kv * plan->k_width, kept);
+        plan->v = take(base, &used, rows_kv * plan->v_width, kept);
     }
-    plan->heads = take(base, &used, rows_q * a->n_heads * a->value_dim, a->dtype);
+    plan->heads = take(base, &used, rows_q * a->n_heads * a->value_dim, kept);
     plan->lse = take(base, &used, rows_q * a->n_heads, a->dtype);
     plan->saved_bytes = used ? used : 64;
 }
@@ -230,9 +234,10 @@ attn_status attn_mha_widen_masks(attn_layers *layers, const attn_mha_plan *plan,
 void attn_mha_operator_args(const attn_mha_plan *plan, int32_t extra, const void *extra_kv, attn_sdpa_args *s)
 {
     const attn_mha_args *a = &plan->a;
+    const int32_t kept = attn_mha_kept(plan);
     ATTN_ARGS_INIT(s);
-    s->query = read_heads(plan->q, a->dtype, a->batch, a->seq_q, a->n_heads, a->head_dim, plan->ld_q);
-    s->out = heads_of(plan->heads, a->dtype, a->batch, a->seq_q, a->n_heads, a->value_dim, a->n_heads * a->value_dim);
+    s->query = read_heads(plan->q, kept, a->batch, a->seq_q, a->n_heads, a->head_dim, plan->ld_q);
+    s->out = heads_of(plan->heads, kept, a->batch, a->seq_q, a->n_heads, a->value_dim, a->n_heads * a->value_dim);
     s->lse = plan->lse;
     s->scale = a->scale, s->softcap = a->softcap;
     s->flags = a->flags & ATTN_SCALE_GIVEN;
@@ -245,8 +250,8 @@ void attn_mha_operator_args(const attn_mha_plan *plan, int32_t extra, const void
                               a->value_dim, ld);
         s->key.stride[0] = s->value.stride[0] = 0;
     } else {
-        s->key = read_heads(plan->k, a->dtype, a->batch, plan->rows_kv, a->n_kv_heads, a->head_dim, plan->ld_k);
-        s->value = read_heads(plan->v, a->dtype, a->batch, plan->rows_kv, a->n_kv_heads, a->value_dim, plan->ld_v);
+        s->key = read_heads(plan->k, kept, a->batch, plan->rows_kv, a->n_kv_heads, a->head_dim, plan->ld_k);
+        s->value = read_heads(plan->v, kept, a->batch, plan->rows_kv, a->n_kv_heads, a->value_dim, plan->ld_v);
         s->mask = a->mask;
         s->sinks = a->weights.sinks;
     }

@@ -79,16 +79,22 @@ attn_status attn_layers_pointer(attn_layers *layers, const void *pointer, int64_
 attn_status attn_layers_probability(attn_layers *layers, double p, const char *name);
 attn_status attn_layers_flags(attn_layers *layers, uint64_t flags, uint64_t known, const char *name);
 
+/* Bytes of a number: f32 and f64 of the caller's arrays, bf16 of what is kept for the operator. */
+static inline int64_t attn_number_bytes(int32_t dtype)
+{
+    return dtype == ATTN_F64 ? 8 : dtype == ATTN_BF16 ? 2 : 4;
+}
+
 /* Element `index` of an array of dtype. */
 static inline void *attn_at(const void *data, int32_t dtype, int64_t index)
 {
-    return (char *)(uintptr_t)data + (dtype == ATTN_F64 ? 8 : 4) * index;
+    return (char *)(uintptr_t)data + attn_number_bytes(dtype) * index;
 }
 
 /* Bytes of `count` numbers of dtype, rounded up to whole cache lines. */
 static inline size_t attn_padded_bytes(int64_t count, int32_t dtype)
 {
-    return ((size_t)count * (dtype == ATTN_F64 ? 8 : 4) + 63) / 64 * 64;
+    return ((size_t)(count * attn_number_bytes(dtype)) + 63) / 64 * 64;
 }
 
 #endif

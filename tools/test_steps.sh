@@ -196,7 +196,10 @@ step_clang() {
 
 step_asan() {
     say "not run under ASan: test_smollm2, test_cli_{embed,generate,inspect,run} (the models), test_cli_lab (it trains); random problems: 80; floats: every 997th"
-    ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    # gcc 12 does not align the frames of this check to 64 bytes (its bug 110027): vectors of AVX-512 on the stack then fault
+    local after_return=1
+    ! grep -qw avx512f /proc/cpuinfo || { after_return=0 && say "use of the stack after return is not looked for: gcc 12 and AVX-512"; }
+    ASAN_OPTIONS=detect_stack_use_after_return=$after_return UBSAN_OPTIONS=print_stacktrace=1 \
         sampled build_and_test asan -E '^test_(smollm2|cli_embed|cli_generate|cli_inspect|cli_lab|cli_run)$'
 }
 

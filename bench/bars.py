@@ -41,10 +41,10 @@ def judge(row, rows):
     if row["shape"] == "S13":
         return ("3 us", row["median_s"] <= TINY_SECONDS) if one == 0 else ("", None)
     if row["shape"] == "S10":
-        same = [r for r in rows if r.get("shape") == "S3" and r["dtype"] == "f32" and r["threads"] == row["threads"]]
+        same = [r for r in rows if r["kind"] == "row" and r["shape"] == "S3" and r["dtype"] == "f32" and r["threads"] == row["threads"]]
         return ("85 % of S3", row["rate"] >= WINDOW_OF_S3 * same[-1]["rate"]) if same else ("85 % of S3", None)
     if row["shape"] == "S2" and row["dtype"] == "f16":
-        same = [r for r in rows if r.get("shape") == "S2" and r["dtype"] == "f32" and r["threads"] == row["threads"]]
+        same = [r for r in rows if r["kind"] == "row" and r["shape"] == "S2" and r["dtype"] == "f32" and r["threads"] == row["threads"]]
         return ("f32's rate", row["rate"] >= same[-1]["rate"] and row["error"] <= F16_ERROR) if same else ("f32's rate", None)
     if share is None:
         return "", None

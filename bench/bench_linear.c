@@ -1,6 +1,6 @@
 /* bench_linear [THREADS [FORMAT [N_IN N_OUT]]] [--cpu-time]: linear layers over packed weights (768 in, 3,072 out),
- * GFLOP/s of the best run of half a second for 1 to 96 rows, warm, and with one row GB/s over 160 MB of weights. FORMAT: f32, bf16, f16, i8, i8m or u4,
- * with 8-bit activations d8 and d4, with activations of bf16 p16. */
+ * GFLOP/s of the best run of half a second for 1 to 96 rows, warm, and with one row GB/s over 160 MB of weights. FORMAT:
+ * f32, bf16, f16, i8, i8m or u4, with 8-bit activations d8 and d4, with activations of bf16 p16. */
 #include "bench_clock.h"
 #include "bench_peak.h"
 #include "ops/nn/linear.h"

@@ -97,13 +97,19 @@ static attn_team make_team(int32_t isa, int32_t *n_threads)
     return team;
 }
 
-static void check_run(const world *w, int32_t isa, int32_t threads, int packed)
+static int64_t numbers_of_c(const world *w)
+{
+    return w->m ? (w->m - 1) * w->ldc + w->n : 0;
+}
+
+/* c of the product at a level; packed: B beforehand. products: ATTN_F32, or ATTN_BF16 for operands that are rounded. */
+static float *run_product(const world *w, int32_t isa, int32_t products, int32_t threads, int packed)
 {
     attn_team team = make_team(isa, &threads);
-    const int64_t n_c = w->m ? (w->m - 1) * w->ldc + w->n : 0;
-    float *c = malloc((size_t)(n_c + 1) * sizeof *c);
-    memcpy(c, w->c, (size_t)n_c * sizeof *c);
-    float *panels = NULL;
+    team.products = products;
+    team.pairs = attn_pair_gemm(isa);
+    float *c = malloc((size_t)(numbers_of_c(w) + 1) * sizeof *c), *panels = NULL;
+    memcpy(c, w->c, (size_t)numbers_of_c(w) * sizeof *c);
     if (packed) {
         panels = malloc((size_t)attn_gemm_packed_floats(&team, w->n, w->k) * sizeof *panels);
         attn_gemm_pack(&team, w->kind, w->n, w->k, w->b, w->ldb, panels);
@@ -112,6 +118,14 @@ static void check_run(const world *w, int32_t isa, int32_t threads, int packed)
                               .lda = w->lda, .b = packed ? NULL : w->b, .ldb = w->ldb, .packed = panels, .c = c,
                               .ldc = w->ldc, .bias = w->with_bias ? w->bias : NULL, .accumulate = w->accumulate};
     attn_gemm(&team, &g);
+    free(panels), free(team.scratch);
+    return c;
+}
+
+static void check_run(const world *w, int32_t isa, int32_t threads, int packed)
+{
+    const int64_t n_c = numbers_of_c(w);
+    float *c = run_product(w, isa, ATTN_F32, threads, packed);
     for (int64_t m = 0; m < w->m; m++)
         for (int64_t n = 0; n < w->ldc && m * w->ldc + n < n_c; n++) {
             const float want = n < w->n ? w->want[m * w->n + n] : w->c[m * w->ldc + n];
@@ -120,7 +134,7 @@ static void check_run(const world *w, int32_t isa, int32_t threads, int packed)
                          attn_isa_name(isa), w->kind, (long long)w->m, (long long)w->n, (long long)w->k, threads, packed,
                          (long long)m, (long long)n, (double)c[m * w->ldc + n], (double)want);
         }
-    free(c), free(panels), free(team.scratch);
+    free(c);
 }
 
 static void check_shape(int64_t m, int64_t n, int64_t k)
@@ -217,27 +231,6 @@ static double rounded(float x)
 static const int32_t bf16_levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16,
                                       ATTN_ISA_NEON};
 
-/* c of the product at a level; packed: B beforehand. */
-static float *run_bf16(const world *w, int32_t isa, int32_t threads, int packed)
-{
-    attn_team team = make_team(isa, &threads);
-    team.products = ATTN_BF16;
-    team.pairs = attn_pair_gemm(isa);
-    const int64_t n_c = w->m ? (w->m - 1) * w->ldc + w->n : 0;
-    float *c = malloc((size_t)(n_c + 1) * sizeof *c), *panels = NULL;
-    memcpy(c, w->c, (size_t)n_c * sizeof *c);
-    if (packed) {
-        panels = malloc((size_t)attn_gemm_packed_floats(&team, w->n, w->k) * sizeof *panels);
-        attn_gemm_pack(&team, w->kind, w->n, w->k, w->b, w->ldb, panels);
-    }
-    const attn_gemm_args g = {.dtype = ATTN_F32, .kind = w->kind, .m = w->m, .n = w->n, .k = w->k, .a = w->a,
-                              .lda = w->lda, .b = packed ? NULL : w->b, .ldb = w->ldb, .packed = panels, .c = c,
-                              .ldc = w->ldc, .bias = w->with_bias ? w->bias : NULL, .accumulate = w->accumulate};
-    attn_gemm(&team, &g);
-    free(panels), free(team.scratch);
-    return c;
-}
-
 /* A product of two bf16 numbers has 16 bits, so it is exact in f32; what is rounded are the k additions, that of the
  * bias, and in scalar code nothing more: (k + 1) 2^-24 sum|terms|, above and below the line. */
 static void check_bf16(const world *w, int32_t isa, const float *c)
@@ -267,14 +260,14 @@ static void test_bf16(void **state)
                                  {12, 20, 2100}, {300, 100, 1}, {11, 31, 512}, {400, 130, 40}};
     for (size_t s = 0; s < 3 * sizeof shapes / sizeof *shapes; s++) {
         world w = make_world((int32_t)(s % 3), shapes[s / 3][0], shapes[s / 3][1], shapes[s / 3][2]);
-        const size_t n_c = (size_t)((w.m - 1) * w.ldc + w.n) * sizeof *w.c;
+        const size_t n_c = (size_t)numbers_of_c(&w) * sizeof *w.c;
         for (size_t l = 0; l < sizeof bf16_levels / sizeof *bf16_levels; l++) {
             if (!attn_cpu_has_isa(bf16_levels[l]))
                 continue;
-            float *alone = run_bf16(&w, bf16_levels[l], 1, 0);
+            float *alone = run_product(&w, bf16_levels[l], ATTN_BF16, 1, 0);
             check_bf16(&w, bf16_levels[l], alone);
             for (int32_t threads = 1; threads <= 3; threads++) {
-                float *c = run_bf16(&w, bf16_levels[l], threads, threads != 3);
+                float *c = run_product(&w, bf16_levels[l], ATTN_BF16, threads, threads != 3);
                 assert_memory_equal(c, alone, n_c);
                 free(c);
             }

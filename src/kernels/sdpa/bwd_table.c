@@ -1,12 +1,12 @@
 /* bwd_table.c - which backward kernels an ISA level uses. */
 #include "kernels/sdpa/bwd_fast.h"
+#include "kernels/sdpa/fwd_plan.h"
 #include "kernels/simd/simd_levels.h"
 
+/* What forward multiplies in bf16, where the gradient of its output is bf16 too. */
 static bool suits_bf16(const attn_bwd_problem *g)
 {
-    const attn_sdpa_args *a = &g->forward.a;
-    return a->query.dtype == ATTN_BF16 && a->key.dtype == ATTN_BF16 && a->value.dtype == ATTN_BF16 && a->out.dtype == ATTN_BF16 &&
-           g->a.d_out.dtype == ATTN_BF16 && !attn_drops(&g->forward);
+    return g->a.d_out.dtype == ATTN_BF16 && attn_fwd_suits_bf16(&g->forward);
 }
 
 const attn_bwd_kernels *attn_bwd_kernels_for(int32_t isa, const attn_bwd_problem *g)

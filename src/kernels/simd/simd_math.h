@@ -18,6 +18,8 @@
  *   v_swap(a, width)                      lane n = lane n ^ width of a; width a power of two below V_N
  *   v_repeat(p, n)                        p[0] .. p[n - 1] over and over; n is 1, 2 or 4 and at most V_N
  *   v_transpose(r)                        V_N rows of V_N floats, in place
+ * Levels that define V_SIXTEENTHS have v_sixteenths, 2^(k/16) from the bits of a sum, and for it v_not_below (true for NaN), v_sub_where
+ * and v_fma_where (0 where the mask is not set).
  * and from here: v_exp2 v_exp (within 2 ulp on the whole range) v_exp2_soft v_tanh.
  * Coefficients: Remez fits on the reduced ranges, rounded to f32; ulps are measured by tests/kernels/test_simd.c. */
 #ifndef ATTN_KERNELS_SIMD_MATH_H

@@ -186,7 +186,7 @@ def _aten_backward(keys: Any, d_out: Tensor, query: Tensor, key: Tensor, value: 
                                                                       is_causal, attn_mask=attn_mask, scale=scale)
         return given
     bias, rules = torch_ops.usable_bias(attn_mask, query), _aten_rules(dropout_p, is_causal, scale)
-    if out.dtype in (torch.float16, torch.bfloat16):  # see torch_ops.exact_out; here it must be computed again
+    if torch_ops.keeps_exact(query, dropout_p):  # the forward operator could not return it: it must be computed again
         out, lse = torch_ops.forward(query, key, value, bias, None, rules, True)
     found = torch_ops.backward(d_out, None, query, key, value, bias, None, out, lse.contiguous(), rules, False, False)
     return found[0], found[1], found[2]

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from . import operator
 from .arrays import INSIDE, refuse_gradients
-from .context import Context
+from .context import Context, default_context
 from .errors import InvalidArgument, Unsupported
 
 _HALF = (torch.float16, torch.bfloat16)
+_BF16_LEVEL = "avx512bf16"
 
 
 class Rules(NamedTuple):
@@ -65,6 +66,20 @@ def _numpy(tensor: Any) -> Any:
 
 def lse_type(query: Tensor) -> torch.dtype:
     return torch.float64 if query.dtype == torch.float64 else torch.float32
+
+
+def keeps_exact(query: Tensor, dropout_p: float, context: Optional[Context] = None) -> bool:
+    """Does forward keep an unrounded output for backward? For 16-bit tensors, but where the CPU multiplies pairs of bf16 numbers:
+    products in bf16, forward and backward, need all arrays in it, and round more than an output's rounding changes."""
+    if query.dtype != torch.bfloat16 or dropout_p:
+        return query.dtype in _HALF
+    return not (multiplies_bf16() if context is None else context.isa == _BF16_LEVEL)
+
+
+@torch.compiler.assume_constant_result  # type: ignore
+def multiplies_bf16() -> bool:
+    """Does this thread's own context multiply pairs of bf16 numbers? A compiled program asks once, when it is made."""
+    return default_context().isa == _BF16_LEVEL
 
 
 def exact_out(query: Tensor, value: Tensor) -> Tensor:
@@ -117,7 +132,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Optional[Tensor], sinks: Optional[Tensor],
                 rules: Rules) -> Tensor:
-        exact = query.dtype in _HALF
+        exact = keeps_exact(query, rules.dropout_p)
         out, lse = forward(query, key, value, bias, sinks, rules, exact)
         ctx.rules = rules
         ctx.save_for_backward(query, key, value, bias, sinks, out, lse)
@@ -266,7 +281,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[Tenso
         if wanted:
             return _Attention.apply(query, key, value, bias, sinks, rules)
         return operator.attention(query, key, value, **rules.keywords(bias, sinks))
-    exact = wanted and query.dtype in _HALF
+    exact = wanted and keeps_exact(query, rules.dropout_p)
     rules = rules._replace(**{name: torch.from_numpy(array) for name, array in zip(rules._fields, rules)
                               if isinstance(array, np.ndarray)})
     if not isinstance(rules.seed, Tensor):
@@ -285,7 +300,7 @@ class _AnyRules(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, rules: Dict[str, Any], names: List[str], query: Tensor, key: Tensor, value: Tensor,
                 *more: Tensor) -> Tuple[Tensor, Tensor]:
-        exact = query.dtype in _HALF
+        exact = keeps_exact(query, rules.get("dropout_p") or 0.0, rules.get("context"))
         rules = {**rules, **{name: tensor.detach() for name, tensor in zip(names, more)}}
         out, lse = operator.attention(query, key, value, out=exact_out(query, value) if exact else None, return_lse=True, **rules)
         ctx.rules, ctx.names = rules, names

@@ -52,6 +52,21 @@ class Torch(unittest.TestCase):
         self.assertTrue(torch.allclose(got.double(), want, rtol=bound, atol=bound * scale), "%s off by %g" % (
             name, (got.double() - want).abs().max()))
 
+    def test_bf16_of_a_size(self):
+        """Large enough for bf16 products where the CPU has them: all arrays in bf16 then, else an unrounded output is kept."""
+        make = torch.Generator().manual_seed(11)
+        inputs = [torch.randn(1, 2, 384, 64, generator=make).to(torch.bfloat16).requires_grad_(True) for _ in range(3)]
+        d = torch.randn(1, 2, 384, 64, generator=make).to(torch.bfloat16)
+        wide = [i.detach().double().requires_grad_(True) for i in inputs]
+        with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]):
+            want = torch_hooks._original(*wide, is_causal=True)
+        got = functional.scaled_dot_product_attention(*inputs, is_causal=True)
+        kept = got.grad_fn.saved_tensors[5].dtype
+        self.assertEqual(kept, torch.bfloat16 if attn.Context().isa == "avx512bf16" else torch.float32)
+        self.close(got.detach(), want.detach(), "out")
+        for g, w, name in zip(torch.autograd.grad(got, inputs, d), torch.autograd.grad(want, wide, d.double()), "qkv"):
+            self.close(g, w, "d_" + name)
+
     def test_values_and_gradients(self):
         masks = {"none": None, "bool": torch.rand(9, 9) < 0.6, "float": torch.randn(2, 1, 9, 9), "row": torch.randn(1, 9),
                  "padding": (torch.arange(9) < torch.tensor([[9], [4]]))[:, None, None], "holes": torch.rand(2, 1, 1, 9) < 0.6}

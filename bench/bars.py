@@ -19,6 +19,10 @@ TIMES = {
     ("S4", "f32"): 2.5, ("S5", "f32"): 1.25, ("S5", "bf16"): 1.15, ("S6", "f32"): 1.25, ("S7", "f32"): 1.6, ("S7", "bf16"): 3.5,
     ("S7", "f16"): 3.5, ("S8", "f32"): 1.6, ("S8", "bf16"): 3.5, ("S11", "f32"): 2.5, ("S12", "f32"): 1.2,
 }
+# What a core of the machine for which bars in sentences, tokens and microseconds were set can do at most (two Zen 5 cores):
+# GFLOP/s of f32 and of the bf16 dot product, Gop/s of bytes, GB/s of reads with one thread. By these such a bar is carried over
+# to the machine of a run: the same share of the limit that the work is bound by.
+REFERENCE = {"peak_f32": 259, "peak_bf16": 500, "peak_u8s8": 1060, "read_1": 33}
 CLIFF = 1.2           # times the next multiple of 16
 TINY_SECONDS = 3e-6   # S13 with one thread
 WINDOW_OF_S3 = 0.85   # S10's rate over S3's
@@ -58,3 +62,10 @@ def judge(row, rows):
     if row["shape"] == "S9":
         return "%.0f %%, 64 MiB" % (100 * share), row["share"] >= share and row["memory_mb"] <= LONG_MEMORY_MB
     return "%.0f %%" % (100 * share), row["share"] >= share
+
+
+def carried(bar, limit, hosts):
+    """A rate set for the reference machine as the same share of a limit (a key of REFERENCE) of this one, or None where that was
+    not measured. hosts: the rows of the machine; the best counts, because other work only slows."""
+    found = max((h.get(limit) or 0 for h in hosts), default=0)
+    return bar * found / REFERENCE[limit] if found else None

@@ -218,9 +218,9 @@ static void print_host(const settings *how)
     double avx2 = attn_cpu_has_isa(ATTN_ISA_AVX2) ? bench_peak_at(ATTN_ISA_AVX2, PASSES) : 0;
     if (how->json)
         printf("{\"kind\": \"host\", \"version\": \"%s\", \"isa\": \"%s\", \"threads\": %d, \"compiler\": \"%s\", \"peak_f32\": %.1f, "
-               "\"peak_bf16\": %.1f, \"peak_avx2\": %.1f, \"read_1\": %.1f, \"read_all\": %.1f}\n",
+               "\"peak_bf16\": %.1f, \"peak_avx2\": %.1f, \"peak_u8s8\": %.1f, \"read_1\": %.1f, \"read_all\": %.1f}\n",
                attn_version(), attn_ctx_isa(NULL), all, __VERSION__, bench_peak_f32(), bench_peak_bf16(), avx2,
-               bench_read_bandwidth(1), bench_read_bandwidth(all));
+               bench_peak_u8s8(), bench_read_bandwidth(1), bench_read_bandwidth(all));
     else
         printf("attn %s, %s, %d threads; one core: f32 %.1f GFLOP/s, bf16 dot product %.1f, AVX2 %.1f; reads: %.1f GB/s with 1 thread, "
                "%.1f with all\nrow         type   threads  median ms     best ms   rate (best)   share of the limit      error\n",

@@ -58,7 +58,7 @@ def operator_run(name, dtype):
                 functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
         return run
     leaves = [t.detach().requires_grad_(True) for t in (q, k, v)]
-    d_out = torch.randn(batch, heads, n_queries, dim)
+    d_out = torch.randn(batch, heads, n_queries, dim).to(getattr(torch, dtype))
 
     def step():
         torch.autograd.grad(functional.scaled_dot_product_attention(*leaves, is_causal=True), leaves, d_out)

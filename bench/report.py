@@ -48,6 +48,16 @@ def said(met):
     return {None: "", True: "yes", False: "**no**"}[met]
 
 
+def hosts(found):
+    """The machine's limits as every kept run measured them."""
+    return [h for kind, rows in found.items() if kind.startswith("host") for h in rows]
+
+
+def carried_cells(bar, value):
+    """A bar of the reference machine as the same share of this one's limit (bars.carried), and whether it is met."""
+    return ["%.3g" % bar if bar < 1000 else "{:,.0f}".format(bar), said(value >= bar)] if bar else ["", ""]
+
+
 def machine(found):
     lines = []
     for h in found.get("host", [])[-1:]:
@@ -103,8 +113,6 @@ def rivals(found):
         lines.append([shape, dtype, str(threads), of.get("ours", "")] + [of.get(n, "") for n in names] + (
             ["%.2f (%s)" % (best[1], best[0]), "%.2f" % bar if bar else "", said(best[1] >= bar) if bar else ""] if best else ["", "", ""]))
     return table(["row", "type", "threads", "ours, ms"] + names + ["best peer / ours", "bar", "met"], lines)
-
-
 
 
 def tiles(found):

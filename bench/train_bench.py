@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 
+import bars
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(os.path.dirname(HERE), "build", "bench", "bench_train")
 BARS = {("baby", "f32"): (2700, 5000), ("baby", "bf16"): (4500, 8500), ("nano", "f32"): (30000, None),
@@ -73,8 +75,10 @@ def table(found):
         if r["who"] != "attn":
             continue
         bar, met = judge(r)
+        here = bars.carried(float(bar), "peak_" + r["dtype"], report.hosts(found)) if bar else None
         other = [o for o in rows if o["who"] != "attn" and all(o[k] == r[k] for k in ("row", "dtype", "threads"))]
         lines.append([r["row"], r["dtype"], str(r["threads"]), "{:,.0f}".format(r["per_s"]) + (" *" if r.get("clock") == "processor" else ""), "%.0f" % r["memory_mb"],
                       "{:,.0f}".format(other[-1]["per_s"]) if other else "", "%.0f" % other[-1]["memory_mb"] if other else "",
-                      "%.2f" % (r["per_s"] / other[-1]["per_s"]) if other else "", bar, report.said(met)])
-    return report.table(["model", "type", "threads", "tokens/s", "MB", "PyTorch tokens/s", "MB", "ratio", "bar", "met"], lines) + ("\n\n\\* processor time" if any(r.get("clock") == "processor" for r in rows) else "")
+                      "%.2f" % (r["per_s"] / other[-1]["per_s"]) if other else "", bar, report.said(met)] +
+                     report.carried_cells(here, r["per_s"]))
+    return report.table(["model", "type", "threads", "tokens/s", "MB", "PyTorch tokens/s", "MB", "ratio", "bar", "met", "carried over", "met"], lines) + ("\n\n\\* processor time" if any(r.get("clock") == "processor" for r in rows) else "")

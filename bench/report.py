@@ -61,10 +61,11 @@ def carried_cells(bar, value):
 def machine(found):
     lines = []
     for h in found.get("host", [])[-1:]:
-        lines.append("%s; %d threads; %s, compiler %s; %s. One core: f32 multiply-adds %.1f GFLOP/s, AVX2 %.1f, bf16 dot product %s. "
-                     "Reads of 256 MB: %.1f GB/s with one thread, %.1f with all." % (
+        lines.append("%s; %d threads; %s, compiler %s; %s. One core: f32 multiply-adds %.1f GFLOP/s, AVX2 %.1f, bf16 dot product %s, "
+                     "bytes %s Gop/s. Reads of 256 MB: %.1f GB/s with one thread, %.1f with all." % (
                          h["cpu"], h["threads"], h["isa"], h["compiler"], h["date"], h["peak_f32"], h["peak_avx2"],
-                         "%.1f" % h["peak_bf16"] if h["peak_bf16"] else "none", h["read_1"], h["read_all"]))
+                         "%.1f" % h["peak_bf16"] if h["peak_bf16"] else "none",
+                         "%.1f" % h["peak_u8s8"] if h.get("peak_u8s8") else "not measured", h["read_1"], h["read_all"]))
     return "\n".join(lines) or "No results are kept."
 
 

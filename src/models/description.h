@@ -107,6 +107,7 @@ typedef struct attn_stack_weights {
 } attn_stack_weights;
 
 typedef struct attn_weights {
+    attn_linear_memory memory; /* of all matrices */
     attn_linear embedding;  /* [vocab_size, d_model], where it is the head, too */
     attn_source_tensor table; /* else: its rows are read from the file as they are needed */
     float *types;           /* [n_types, d_model] */

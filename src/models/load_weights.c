@@ -140,7 +140,7 @@ static attn_status balance(loader *l, attn_linear *linear, const piece *p)
 
 static attn_status pack(loader *l, attn_linear *linear, const piece *p, int64_t n_out)
 {
-    attn_status status = attn_linear_create(linear, choose_format(l, p), p->n_in, n_out);
+    attn_status status = attn_linear_create_in(&l->weights->memory, linear, choose_format(l, p), p->n_in, n_out);
     if (status != ATTN_OK)
         return attn_io_fail(l->error, l->error_size, status, "tensor %s: no memory for %lld x %lld", p->tensor.name,
                             (long long)n_out, (long long)p->n_in);
@@ -552,6 +552,7 @@ attn_status attn_weights_load(const attn_model_source *source, const attn_family
         attn_source_at(source, i, &t);
         l.total_bytes += (int64_t)t.bytes;
     }
+    weights->memory.expected = (size_t)l.total_bytes;
     attn_status status = create_stack(&weights->stack, d->n_layers);
     if (status == ATTN_OK)
         status = create_stack(&weights->encoder, d->kind == ATTN_MODEL_ENCODER_DECODER ? d->n_encoder_layers : 0);
@@ -630,5 +631,6 @@ void attn_weights_destroy(attn_weights *w)
     free_norm(&w->transform_norm);
     free(w->types);
     free(w->head_bias);
+    attn_linear_memory_free(&w->memory);
     memset(w, 0, sizeof *w);
 }

@@ -155,8 +155,10 @@ static void test_levels(void **state)
         const char *what;
     } kinds[] = {{{ATTN_PANEL_D8, 0, 0, 0}, "8 bits, a scale for each output"},
                  {{ATTN_PANEL_D8, 32, 1, 0}, "8 bits in blocks"},
+                 {{ATTN_PANEL_D8, 32, 0, 1}, "8 bits in blocks, with minima"},
+                 {{ATTN_PANEL_U4, 32, 1, 1}, "4 bits in blocks, f16 scales"},
                  {{ATTN_PANEL_U4, 32, 0, 1}, "4 bits in blocks"}};
-    const int64_t shapes[][2] = {{32, 16}, {64, 40}, {288, 200}, {13, 7}, {300, 33}};
+    const int64_t shapes[][2] = {{32, 16}, {64, 40}, {288, 200}, {96, 150}, {13, 7}, {300, 33}};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             if (kinds[k].format.scale_block == 32 && shapes[s][0] % 32)

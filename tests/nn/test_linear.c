@@ -203,9 +203,33 @@ static void test_epilogue(void **state)
     attn_linear_destroy(&linear);
 }
 
+/* Pieces are aligned and apart from one another, also behind one that is larger than a chunk. */
+static void test_shared_memory(void **state)
+{
+    (void)state;
+    const int64_t shapes[][2] = {{40, 17}, {1024, 9000}, {1, 1}, {96, 160}}; /* the second: 37 MB */
+    attn_linear_memory memory = {.expected = 1000};
+    attn_linear linears[4];
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(attn_linear_create_in(&memory, &linears[i], (attn_linear_format){0}, shapes[i][0], shapes[i][1]), ATTN_OK);
+        assert_int_equal((uintptr_t)linears[i].w.values % 64, 0);
+        memset(linears[i].w.values, i + 1, linears[i].bytes);
+    }
+    for (int i = 0; i < 4; i++) {
+        const uint8_t *bytes = linears[i].w.values;
+        for (size_t k = 0; k < linears[i].bytes; k++)
+            if (bytes[k] != i + 1)
+                fail_msg("matrix %d: byte %zu belongs to another one", i, k);
+    }
+    for (int i = 0; i < 4; i++)
+        attn_linear_destroy(&linears[i]);
+    attn_linear_memory_free(&memory);
+    assert_null(memory.chunks);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats), cmocka_unit_test(test_gguf_blocks),
-                                       cmocka_unit_test(test_epilogue)};
+                                       cmocka_unit_test(test_epilogue), cmocka_unit_test(test_shared_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #define NN_ROW_NV    8
 #define NN_SCALED_NV 4
 #define NN_FEW_NV    2
+#define NN_AHEAD     0
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_avx2.h"
 #include "kernels/nn/nn_matmul.inc"

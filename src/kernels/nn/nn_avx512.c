@@ -10,9 +10,10 @@
 #define NN_NV        2
 #define NN_BLOCK_SLOTS 384
 #define NN_BLOCK_COLUMNS 384
-#define NN_ROW_NV    8
+#define NN_ROW_NV    4
 #define NN_SCALED_NV 4
 #define NN_FEW_NV    4
+#define NN_AHEAD     256
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_avx512.h"
 #include "kernels/nn/nn_matmul.inc"

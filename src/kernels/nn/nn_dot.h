@@ -38,6 +38,8 @@ typedef struct attn_dot_kernels {
      * whole panels are written. w is a D8 or U4 matrix whose scale_block, where the file's rows are longer, is x->group. */
     void (*panels)(const attn_panels *w, int64_t panel, int64_t n_panels, const attn_dot_rows *x, int64_t first_row, int64_t rows,
                    float *y, int64_t ldy);
+    /* The same for one row and any number of panels, in one go and with the same bits; NULL where `panels` is as good. */
+    void (*row)(const attn_panels *w, int64_t panel, int64_t n_panels, const attn_dot_rows *x, int64_t row, float *y);
 } attn_dot_kernels;
 
 /* The kernels of an ISA level (ATTN_ISA_SCALAR, ...); a level without its own gets the next lower. */
@@ -46,6 +48,8 @@ const attn_dot_kernels *attn_dot_kernels_for(int32_t isa);
 extern const attn_dot_kernels attn_dot_kernels_scalar;
 extern const attn_dot_kernels attn_dot_kernels_avx2;
 extern const attn_dot_kernels attn_dot_kernels_avx512;
+
+void attn_dot_row_avx512(const attn_panels *w, int64_t panel, int64_t n_panels, const attn_dot_rows *x, int64_t row, float *y);
 
 /* What brings a group to whole numbers; 0: all of them are 0. */
 static inline float attn_dot_inverse(float largest)

@@ -9,9 +9,11 @@
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_avx512.h"
 #include "kernels/nn/nn_dot_vector.inc"
+#include "kernels/nn/nn_dot_vnni.h"
 
 #define DOT_MR 6 /* with two panels 12 sums, and 12 of groups before */
 #define DOT_NP 2
+#define DOT_ROW attn_dot_row_avx512
 #define DOT_TABLE attn_dot_kernels_avx512
 #define DOT_ISA_NAME "avx512"
 
@@ -24,20 +26,6 @@ static void dot_round_vectors(const v_f32 *x, float inverse, int8_t *whole)
         const __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(x[i], f));
         _mm_storeu_si128((__m128i *)(void *)(whole + 16 * i), _mm512_cvtsepi32_epi8(v));
     }
-}
-
-ATTN_INLINE __m512i dot_four(const int8_t *q)
-{
-    int32_t four;
-    memcpy(&four, q, sizeof four);
-    return _mm512_set1_epi32(four);
-}
-
-/* sum + four products. Not by the intrinsic: gcc 12 copies sums before and behind it, 14 times for 8 products. */
-ATTN_INLINE __m512i dot_add_four(__m512i sum, __m512i bytes, __m512i whole)
-{
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(whole));
-    return sum;
 }
 
 /* acc += one group: scales and minima are loaded once for all rows. */

@@ -12,6 +12,7 @@
 #define NN_ROW_NV    16
 #define NN_SCALED_NV 8
 #define NN_FEW_NV    4
+#define NN_AHEAD     0
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_neon.h"
 #include "kernels/nn/nn_matmul.inc"

@@ -20,6 +20,11 @@ static int64_t padded(int64_t n_in)
 
 attn_status attn_linear_create(attn_linear *linear, attn_linear_format format, int64_t n_in, int64_t n_out)
 {
+    return attn_linear_create_in(NULL, linear, format, n_in, n_out);
+}
+
+attn_status attn_linear_create_in(attn_linear_memory *shared, attn_linear *linear, attn_linear_format format, int64_t n_in, int64_t n_out)
+{
     memset(linear, 0, sizeof *linear);
     if (n_in <= 0 || n_out <= 0 || n_in > INT32_MAX || n_out > INT32_MAX)
         return ATTN_ERR_INVALID_ARGUMENT;
@@ -44,7 +49,7 @@ attn_status attn_linear_create(attn_linear *linear, attn_linear_format format, i
                  (w->half_scales ? 2 : 4);
     const size_t values_end = (values + 63) / 64 * 64, scales_end = (scales + 63) / 64 * 64;
     const size_t total = values_end + scales_end * (w->has_min ? 2 : 1);
-    char *memory = aligned_alloc(64, total);
+    char *memory = shared ? attn_linear_memory_take(shared, total) : aligned_alloc(64, total);
     if (!memory)
         return ATTN_ERR_OUT_OF_MEMORY;
     if (n_in % ATTN_PANEL_BLOCK && format.format == ATTN_PANEL_D8)
@@ -53,12 +58,14 @@ attn_status attn_linear_create(attn_linear *linear, attn_linear_format format, i
     w->scales = scales ? memory + values_end : NULL;
     w->mins = w->has_min ? memory + values_end + scales_end : NULL;
     linear->bytes = total;
+    linear->shared = shared != NULL;
     return ATTN_OK;
 }
 
 void attn_linear_destroy(attn_linear *linear)
 {
-    free(linear->w.values);
+    if (!linear->shared)
+        free(linear->w.values);
     free(linear->bias);
     free(linear->balance);
     memset(linear, 0, sizeof *linear);
@@ -166,7 +173,12 @@ static void dot_panels(const run_plan *plan, const attn_linear_job *job, const a
 {
     const attn_panels *w = &job->linear->w;
     float last[ROW_CHUNK * ATTN_PANEL]; /* the panel that is filled up with zeros */
-    for (int64_t p = panel, n; p < panel + count; p += n) {
+    int64_t done = 0;
+    if (rows == 1 && w->format != ATTN_PANEL_P16 && plan->worker->dot->row) {
+        done = w->n_out / ATTN_PANEL - panel < count ? w->n_out / ATTN_PANEL - panel : count;
+        plan->worker->dot->row(w, panel, done, x, row, job->y + row * job->ldy + panel * ATTN_PANEL);
+    }
+    for (int64_t p = panel + done, n; p < panel + count; p += n) {
         const int64_t left = w->n_out - p * ATTN_PANEL;
         float *y = job->y + row * job->ldy + p * ATTN_PANEL;
         n = left >= 2 * ATTN_PANEL && p + 1 < panel + count ? 2 : 1;

@@ -11,11 +11,13 @@
 #include "kernels/nn/nn_dot.h"
 #include "kernels/nn/nn_kernels.h"
 #include "kernels/nn/nn_pair.h"
+#include "ops/nn/linear_memory.h"
 
 #define ATTN_LINEAR_MAX_JOBS 4
 
 typedef struct attn_linear {
     attn_panels w;
+    int32_t shared; /* 1: the panels lie in an attn_linear_memory, which frees them */
     float *bias;  /* [n_out] or NULL; owned */
     size_t bytes; /* of values, scales and mins */
     int32_t act_i8; /* 1: U4 is multiplied with 8-bit activations (D8 always is) */
@@ -41,6 +43,9 @@ typedef struct attn_linear_format {
 /* Allocates the panels of [n_out, n_in], outputs beyond n_out zero. U4 needs n_in to be a multiple of 32.
  * Returns OK; INVALID_ARGUMENT; OUT_OF_MEMORY (linear is then empty). */
 attn_status attn_linear_create(attn_linear *linear, attn_linear_format format, int64_t n_in, int64_t n_out);
+
+/* The same with panels in `memory`, which must live longer than the matrix. */
+attn_status attn_linear_create_in(attn_linear_memory *memory, attn_linear *linear, attn_linear_format format, int64_t n_in, int64_t n_out);
 
 /* Balances a D8 matrix in blocks of 32 before it is packed: a column of W is divided by a power of two near the square root of its
  * norm, and x multiplied by it, so that neither the blocks of W nor those of x are ruled by a few columns (SmoothQuant, Xiao et al.

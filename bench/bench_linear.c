@@ -53,6 +53,7 @@ int main(int argc, char **argv)
     c.worker = (attn_worker){.kernels = attn_nn_kernels_for(attn_cpu_best_isa()), .dot = attn_dot_kernels_for(attn_cpu_best_isa()),
                              .pair = attn_pair_kernels_for(attn_cpu_best_isa()), .n_threads = argc > 1 ? atoi(argv[1]) : 1,
                              .scratch = bench_memory(attn_linear_scratch(MOST_ROWS, n_in))};
+    c.worker.tiles = bench_memory(attn_linear_tiles(c.worker.n_threads));
     c.x = bench_memory((size_t)n_in * MOST_ROWS * sizeof *c.x);
     c.y = bench_memory((size_t)n_out * MOST_ROWS * sizeof *c.y);
     for (int64_t k = 0; k < n_in * MOST_ROWS; k++)
@@ -92,6 +93,6 @@ int main(int argc, char **argv)
             attn_linear_destroy(&c.layers[i]);
         free(c.layers);
     }
-    free(c.x), free(c.y), free(c.worker.scratch);
+    free(c.x), free(c.y), free(c.worker.scratch), free(c.worker.tiles);
     return 0;
 }

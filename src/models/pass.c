@@ -46,6 +46,8 @@ static attn_status share_scratch(attn_pass *pass)
     const int64_t patch = d->n_channels * d->patch_size * d->patch_size;
     const int64_t wait = t * (patch > d->embedding_dim ? patch : d->embedding_dim); /* what becomes embeddings waits there, too */
     mlp = mlp < wait ? wait : mlp;
+    const int64_t rounded = pass->s->model->short_acts ? t * (width / 2 + kv_width + 1) : 0; /* projections as bf16, there, too */
+    mlp = mlp < rounded ? rounded : mlp;
     const int64_t dots = pass->s->model->short_acts ? (int64_t)(attn_linear_scratch(t, widest(d)) / sizeof(float)) : 0;
     ATTN_TRY(reserve_scratch(pass->s, (double)t * (double)(3 * d->d_model + 2 * width + 2 * kv_width) + (double)mlp +
                                           (double)dots + 9 * 16));

@@ -26,7 +26,8 @@ static attn_status create_context(attn_session *s, const attn_session_options *o
     s->worker.pair = attn_pair_kernels_for(attn_isa_from_name(attn_ctx_isa(s->ctx)));
     s->worker.dot = attn_dot_kernels_for(attn_isa_from_name(attn_ctx_isa(s->ctx)));
     s->worker.kernels = attn_nn_kernels_for(attn_isa_from_name(attn_ctx_isa(s->ctx)));
-    return ATTN_OK;
+    s->worker.tiles = aligned_alloc(64, attn_linear_tiles(s->n_threads));
+    return s->worker.tiles ? ATTN_OK : attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
 }
 
 static attn_status create(attn_session *s, const attn_session_options *o)
@@ -105,6 +106,7 @@ void attn_session_destroy(attn_session *s)
     free(s->relative);
     free(s->relative_encoder);
     free(s->scratch);
+    free(s->worker.tiles);
     attn_ctx_destroy(s->ctx);
     free(s);
 }

@@ -83,8 +83,8 @@ typedef struct problem {
 
 static void run(const problem *p, int32_t isa, int32_t threads, int64_t rows)
 {
-    const attn_worker worker = {attn_nn_kernels_for(isa), attn_dot_kernels_for(isa), attn_pair_kernels_for(isa), threads,
-                                p->scratch};
+    const attn_worker worker = {.kernels = attn_nn_kernels_for(isa), .dot = attn_dot_kernels_for(isa),
+                                .pair = attn_pair_kernels_for(isa), .n_threads = threads, .scratch = p->scratch};
     const attn_linear_job job = {.linear = &p->linear, .x = p->x, .ldx = p->linear.w.n_in, .y = p->y, .ldy = p->ldy};
     attn_linear_run(&worker, &job, 1, rows);
 }
@@ -156,12 +156,13 @@ static void test_levels(void **state)
     } kinds[] = {{{ATTN_PANEL_D8, 0, 0, 0}, "8 bits, a scale for each output"},
                  {{ATTN_PANEL_D8, 32, 1, 0}, "8 bits in blocks"},
                  {{ATTN_PANEL_D8, 32, 0, 1}, "8 bits in blocks, with minima"},
+                 {{ATTN_PANEL_D8, 64, 0, 0}, "8 bits in blocks of 64"},
                  {{ATTN_PANEL_U4, 32, 1, 1}, "4 bits in blocks, f16 scales"},
                  {{ATTN_PANEL_U4, 32, 0, 1}, "4 bits in blocks"}};
-    const int64_t shapes[][2] = {{32, 16}, {64, 40}, {288, 200}, {96, 150}, {13, 7}, {300, 33}};
+    const int64_t shapes[][2] = {{32, 16}, {64, 40}, {288, 200}, {96, 150}, {384, 72}, {13, 7}, {300, 33}};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-            if (kinds[k].format.scale_block == 32 && shapes[s][0] % 32)
+            if (kinds[k].format.scale_block && shapes[s][0] % kinds[k].format.scale_block)
                 continue;
             problem p = start(kinds[k].format, shapes[s][0], shapes[s][1]);
             for (size_t l = 0; l < sizeof levels / sizeof *levels; l++)
@@ -272,16 +273,18 @@ static void test_balance(void **state)
 static void test_not_finite(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
-        if (!attn_cpu_has_isa(levels[l]))
+    const int32_t kinds[][2] = {{45, 0}, {64, 32}, {128, 64}}; /* inputs, and those of a scale */
+    for (size_t i = 0; i < sizeof levels / sizeof *levels * 3; i++) {
+        const int32_t isa = levels[i / 3], n_in = kinds[i % 3][0];
+        if (!attn_cpu_has_isa(isa))
             continue;
-        problem p = start((attn_linear_format){ATTN_PANEL_D8, 0, 0, 0}, 45, 20);
-        p.x[45 + 44] = NAN;
-        p.x[2 * 45 + 3] = -INFINITY;
-        memset(p.x + 3 * 45, 0, 45 * sizeof *p.x);
-        for (int k = 0; k < 45; k++)
-            p.x[4 * 45 + k] = 1e-44f;
-        run(&p, levels[l], 1, 5);
+        problem p = start((attn_linear_format){ATTN_PANEL_D8, kinds[i % 3][1], 0, 0}, n_in, 20);
+        p.x[n_in + n_in - 1] = NAN;
+        p.x[2 * n_in + 3] = -INFINITY;
+        memset(p.x + 3 * n_in, 0, (size_t)n_in * sizeof *p.x);
+        for (int k = 0; k < n_in; k++)
+            p.x[4 * n_in + k] = 1e-44f;
+        run(&p, isa, 1, 5);
         for (int n = 0; n < 20; n++) {
             assert_true(isfinite(p.y[n]));
             assert_true(isnan(p.y[p.ldy + n]) && !isfinite(p.y[2 * p.ldy + n]));

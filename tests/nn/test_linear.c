@@ -1,6 +1,7 @@
 /* Linear layers: every format against one written loop, to the bit, for any rows, tiles and threads; GGUF blocks
  * against io/dequant. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,11 +50,14 @@ static void matrix_row(void *arg, int64_t row, float *out)
     memcpy(out, m->data + row * m->n_in, (size_t)m->n_in * sizeof *out);
 }
 
+#define MOST_THREADS 3
+static ATTN_ALIGN(64) float tiles[MOST_THREADS * ATTN_MATMUL_SCRATCH];
+
 static void run(int32_t isa, int32_t threads, const attn_linear *linear, const float *x, int64_t rows, float *y,
                 int64_t ldy)
 {
     attn_linear_job job = {.linear = linear, .x = x, .ldx = linear->w.n_in, .y = y, .ldy = ldy};
-    const attn_worker worker = {.kernels = attn_nn_kernels_for(isa), .n_threads = threads};
+    const attn_worker worker = {.kernels = attn_nn_kernels_for(isa), .n_threads = threads, .tiles = tiles};
     attn_linear_run(&worker, &job, 1, rows);
 }
 
@@ -194,7 +198,7 @@ static void test_epilogue(void **state)
     for (int64_t n = 0; n < n_out; n++)
         linear.bias[n] = uniform();
     attn_linear_job job = {&linear, x, n_in, y, n_out, residual, n_out, ATTN_ACT_RELU};
-    const attn_worker worker = {.kernels = attn_nn_kernels_for(attn_cpu_best_isa()), .n_threads = 2};
+    const attn_worker worker = {.kernels = attn_nn_kernels_for(attn_cpu_best_isa()), .n_threads = 2, .tiles = tiles};
     attn_linear_run(&worker, &job, 1, rows);
     for (int64_t i = 0; i < rows * n_out; i++) {
         float z = plain[i] + linear.bias[i % n_out];
@@ -227,9 +231,59 @@ static void test_shared_memory(void **state)
     assert_null(memory.chunks);
 }
 
+/* Many rows on a thread with little stack, as musl and some runtimes give: the tiles' memory is the worker's. */
+typedef struct small_stack {
+    int32_t isa;
+    const attn_linear *linear;
+    const float *x;
+    float *y;
+} small_stack;
+
+static void *run_there(void *arg)
+{
+    const small_stack *s = arg;
+    run(s->isa, 1, s->linear, s->x, 96, s->y, s->linear->w.n_out);
+    return NULL;
+}
+
+static void test_small_stack(void **state)
+{
+    (void)state;
+    enum { N_IN = 800, N_OUT = 70, ROWS = 96, STACK = 64 << 10 };
+    static float w[N_OUT * N_IN], x[ROWS * N_IN], here[ROWS * N_OUT], there[ROWS * N_OUT], scratch[N_IN];
+    const int32_t formats[] = {ATTN_PANEL_F32, ATTN_PANEL_BF16};
+    for (int i = 0; i < N_OUT * N_IN; i++)
+        w[i] = uniform();
+    for (int i = 0; i < ROWS * N_IN; i++)
+        x[i] = uniform();
+    matrix m = {w, N_IN};
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+        attn_linear linear;
+        assert_int_equal(attn_linear_create(&linear, (attn_linear_format){.format = formats[f]}, N_IN, N_OUT), ATTN_OK);
+        attn_linear_pack_rows(&linear, 0, attn_panel_count(&linear.w), matrix_row, &m, scratch);
+        for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
+            small_stack s = {levels[l], &linear, x, there};
+            pthread_attr_t attributes;
+            pthread_t thread;
+            if (!attn_cpu_has_isa(levels[l]))
+                continue;
+            memset(there, 0, sizeof there);
+            run(levels[l], 1, &linear, x, ROWS, here, N_OUT);
+            assert_int_equal(pthread_attr_init(&attributes), 0);
+            assert_int_equal(pthread_attr_setstacksize(&attributes, STACK), 0);
+            assert_int_equal(pthread_create(&thread, &attributes, run_there, &s), 0);
+            assert_int_equal(pthread_join(thread, NULL), 0);
+            pthread_attr_destroy(&attributes);
+            assert_memory_equal(here, there, sizeof here);
+        }
+        attn_linear_destroy(&linear);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats), cmocka_unit_test(test_gguf_blocks),
-                                       cmocka_unit_test(test_epilogue), cmocka_unit_test(test_shared_memory)};
+                                       cmocka_unit_test(test_epilogue), cmocka_unit_test(test_shared_memory),
+                                       cmocka_unit_test(test_small_stack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,25 +19,28 @@
 #include "kernels/nn/nn_kernels.h"
 
 #define ATTN_DOT_MAX_ROWS 96
+#define ATTN_DOT_GROUP 64 /* the most inputs of a group that a balanced matrix has */
 
 /* Rows of activations. n_in: padded with zeros to a multiple of 32. */
 typedef struct attn_dot_rows {
     int64_t n_rows, n_in, group, n_groups; /* group: inputs that share a scale, a multiple of 32 */
     int8_t *q;      /* [rows][n_in] */
-    int16_t *wide;  /* the same as 16-bit numbers */
+    int16_t *wide;  /* the same as 16-bit numbers, for AVX2 */
     float *scale;   /* [n_groups][n_rows] */
     int32_t *total; /* [n_groups][n_rows] sum of q */
+    int32_t *start; /* [n_groups][n_rows] -128 times that: where sums begin whose weights have 128 added, for VNNI */
 } attn_dot_rows;
 
 typedef struct attn_dot_kernels {
     const char *isa;
-    /* Row m of `to` from x[n], n <= n_in; balance: NULL, or multipliers of x[n] (groups of 32 only). A group with a NaN or an
-     * infinity has no finite scale. */
-    void (*quantise)(const float *x, const float *balance, int64_t n, const attn_dot_rows *to, int64_t m);
-    /* y[m - first_row][16 outputs of n_panels panels from `panel` on], n_panels 1 or 2, for rows first_row .. first_row + rows - 1;
-     * whole panels are written. w is a D8 or U4 matrix whose scale_block, where the file's rows are longer, is x->group. */
+    /* Rows m .. m + rows - 1 of `to` from rows x[n], ldx apart, n <= n_in; balance: NULL, or multipliers of x[n] (groups of at most
+     * ATTN_DOT_GROUP). A group with a NaN or an infinity has no finite scale. */
+    void (*quantise)(const float *x, int64_t ldx, int64_t rows, const float *balance, int64_t n, const attn_dot_rows *to, int64_t m);
+    /* y[m - first_row][16 outputs of n_panels panels from `panel` on], n_panels 1 or 2, for rows first_row .. first_row + rows - 1,
+     * with what `end` adds; whole panels are written. w is a D8 or U4 matrix whose scale_block, where the file's rows are longer, is
+     * x->group. */
     void (*panels)(const attn_panels *w, int64_t panel, int64_t n_panels, const attn_dot_rows *x, int64_t first_row, int64_t rows,
-                   float *y, int64_t ldy);
+                   const attn_panels_end *end, float *y, int64_t ldy);
     /* The same for one row and any number of panels, in one go and with the same bits; NULL where `panels` is as good. */
     void (*row)(const attn_panels *w, int64_t panel, int64_t n_panels, const attn_dot_rows *x, int64_t row, float *y);
 } attn_dot_kernels;
@@ -61,6 +64,18 @@ static inline float attn_dot_inverse(float largest)
 static inline int64_t attn_dot_place(int64_t k)
 {
     return 8 * (k % 4) + k / 4 % 2 * 4 + k / 8;
+}
+
+/* What `end` adds to the sums of a panel that are stored already. */
+static inline void attn_dot_add_end(int mr, const attn_panels_end *end, float *y, int64_t ldy)
+{
+    for (int m = 0; m < mr; m++)
+        for (int n = 0; n < ATTN_PANEL; n++) {
+            if (end->bias)
+                y[m * ldy + n] += end->bias[n];
+            if (end->residual)
+                y[m * ldy + n] += end->residual[m * end->ld_residual + n];
+        }
 }
 
 #endif

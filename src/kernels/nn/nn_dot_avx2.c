@@ -9,6 +9,7 @@
 #define ATTN_TARGET ATTN_TARGET_AVX2
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_avx2.h"
+#define DOT_WIDE 1
 #include "kernels/nn/nn_dot_vector.inc"
 
 /* One row after the other: gcc 12 would begin with the products of all rows, and then keep the sums in memory. */
@@ -109,12 +110,13 @@ ATTN_INLINE void dot_half_d8(int mr, const attn_panels *w, int64_t panel, int ha
         _mm256_storeu_ps(y + m * ldy + half * 8, dot_reorder(acc[m]));
 }
 
-ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
-                             int64_t ldy)
+ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row,
+                             const attn_panels_end *end, float *y, int64_t ldy)
 {
     (void)np;
     dot_half_d8(mr, w, panel, 0, x, row, y, ldy);
     dot_half_d8(mr, w, panel, 1, x, row, y, ldy);
+    attn_dot_add_end(mr, end, y, ldy);
 }
 
 ATTN_INLINE void dot_half_u4(int mr, const attn_panels *w, int64_t panel, int half, const attn_dot_rows *x, int64_t row,
@@ -149,12 +151,13 @@ ATTN_INLINE void dot_half_u4(int mr, const attn_panels *w, int64_t panel, int ha
         _mm256_storeu_ps(y + m * ldy + half * 8, acc[m]);
 }
 
-ATTN_INLINE void dot_tile_u4(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
-                             int64_t ldy)
+ATTN_INLINE void dot_tile_u4(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row,
+                             const attn_panels_end *end, float *y, int64_t ldy)
 {
     (void)np;
     dot_half_u4(mr, w, panel, 0, x, row, y, ldy);
     dot_half_u4(mr, w, panel, 1, x, row, y, ldy);
+    attn_dot_add_end(mr, end, y, ldy);
 }
 
 #include "kernels/nn/nn_dot.inc"

@@ -8,9 +8,11 @@
 #define ATTN_TARGET ATTN_TARGET_AVX512
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_avx512.h"
+#define DOT_WIDE 0
 #include "kernels/nn/nn_dot_vector.inc"
 #include "kernels/nn/nn_dot_vnni.h"
 
+#define DOT_ROWS "kernels/nn/nn_dot_rows_avx512.inc"
 #define DOT_MR 6 /* with two panels 12 sums, and 12 of groups before */
 #define DOT_NP 2
 #define DOT_ROW attn_dot_row_avx512
@@ -28,27 +30,34 @@ static void dot_round_vectors(const v_f32 *x, float inverse, int8_t *whole)
     }
 }
 
-/* acc += one group: scales and minima are loaded once for all rows. */
-ATTN_INLINE void dot_add_group(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, int64_t b,
-                               __m512i sum[DOT_MR][DOT_NP], __m512 acc[DOT_MR][DOT_NP])
+/* acc += sums of one group; scales are loaded once for all rows. plain: they are f32. */
+ATTN_INLINE void dot_add_sums(const bool plain, int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, int64_t b,
+                              __m512i sum[DOT_MR][DOT_NP], __m512 acc[DOT_MR][DOT_NP])
 {
-    __m512 scale[DOT_NP], min[DOT_NP];
+    const float *steps = x->scale + b * x->n_rows + row;
+    __m512 scale[DOT_NP];
     ATTN_UNROLL
     for (int p = 0; p < np; p++) {
         const int64_t at = ((panel + p) * x->n_groups + b) * ATTN_PANEL;
-        scale[p] = dot_scale(w, w->scales, at);
-        min[p] = w->has_min ? dot_scale(w, w->mins, at) : v_zero();
+        scale[p] = plain ? v_load((const float *)w->scales + at) : dot_scale(w, w->scales, at);
     }
     ATTN_UNROLL
     for (int m = 0; m < mr; m++) {
-        const int64_t group = b * x->n_rows + row + m;
-        const __m512 step = _mm512_set1_ps(x->scale[group]);
+        const __m512 step = _mm512_set1_ps(steps[m]);
         ATTN_UNROLL
         for (int p = 0; p < np; p++)
             acc[m][p] = v_fma(v_from_i(sum[m][p]), v_mul(scale[p], step), acc[m][p]);
     }
-    if (!w->has_min)
-        return;
+}
+
+/* acc += minima of one group times the rows' sums. */
+ATTN_INLINE void dot_add_mins(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, int64_t b,
+                              __m512 acc[DOT_MR][DOT_NP])
+{
+    __m512 min[DOT_NP];
+    ATTN_UNROLL
+    for (int p = 0; p < np; p++)
+        min[p] = dot_scale(w, w->mins, ((panel + p) * x->n_groups + b) * ATTN_PANEL);
     ATTN_UNROLL
     for (int m = 0; m < mr; m++) {
         const int64_t group = b * x->n_rows + row + m;
@@ -59,8 +68,31 @@ ATTN_INLINE void dot_add_group(int mr, int np, const attn_panels *w, int64_t pan
     }
 }
 
-ATTN_INLINE void dot_store(int mr, int np, __m512 acc[DOT_MR][DOT_NP], float *y, int64_t ldy)
+/* acc += one group. */
+ATTN_INLINE void dot_add_group(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, int64_t b,
+                               __m512i sum[DOT_MR][DOT_NP], __m512 acc[DOT_MR][DOT_NP])
 {
+    dot_add_sums(false, mr, np, w, panel, x, row, b, sum, acc);
+    if (w->has_min)
+        dot_add_mins(mr, np, w, panel, x, row, b, acc);
+}
+
+ATTN_INLINE void dot_store(int mr, int np, __m512 acc[DOT_MR][DOT_NP], const attn_panels_end *end, float *y, int64_t ldy)
+{
+    if (end->bias) {
+        ATTN_UNROLL
+        for (int p = 0; p < np; p++)
+            ATTN_UNROLL
+            for (int m = 0; m < mr; m++)
+                acc[m][p] = v_add(acc[m][p], v_load(end->bias + p * ATTN_PANEL));
+    }
+    if (end->residual) {
+        ATTN_UNROLL
+        for (int m = 0; m < mr; m++)
+            ATTN_UNROLL
+            for (int p = 0; p < np; p++)
+                acc[m][p] = v_add(acc[m][p], v_load(end->residual + m * end->ld_residual + p * ATTN_PANEL));
+    }
     ATTN_UNROLL
     for (int m = 0; m < mr; m++)
         ATTN_UNROLL
@@ -68,8 +100,9 @@ ATTN_INLINE void dot_store(int mr, int np, __m512 acc[DOT_MR][DOT_NP], float *y,
             _mm512_storeu_ps(y + m * ldy + p * ATTN_PANEL, acc[m][p]);
 }
 
-ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
-                             int64_t ldy)
+/* plain: scales are f32, and there are no minima. */
+ATTN_INLINE void dot_tile_d8_of(const bool plain, int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row,
+                             const attn_panels_end *end, float *y, int64_t ldy)
 {
     const int8_t *values = (const int8_t *)w->values + panel * x->n_in * ATTN_PANEL, *q = x->q + row * x->n_in;
     const __m512i flip = _mm512_set1_epi8((char)0x80);
@@ -81,7 +114,7 @@ ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel
         for (int m = 0; m < mr; m++)
             ATTN_UNROLL
             for (int p = 0; p < np; p++)
-                sum[m][p] = _mm512_set1_epi32(-128 * x->total[b * x->n_rows + row + m]);
+                sum[m][p] = _mm512_set1_epi32(x->start[b * x->n_rows + row + m]);
         for (int64_t k = b * x->group; k < k1; k += 4) {
             ATTN_UNROLL
             for (int p = 0; p < np; p++)
@@ -94,13 +127,25 @@ ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel
                     sum[m][p] = dot_add_four(sum[m][p], bytes[p], four);
             }
         }
-        dot_add_group(mr, np, w, panel, x, row, b, sum, acc);
+        if (plain)
+            dot_add_sums(true, mr, np, w, panel, x, row, b, sum, acc);
+        else
+            dot_add_group(mr, np, w, panel, x, row, b, sum, acc);
     }
-    dot_store(mr, np, acc, y, ldy);
+    dot_store(mr, np, acc, end, y, ldy);
 }
 
-ATTN_INLINE void dot_tile_u4(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
-                             int64_t ldy)
+ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row,
+                             const attn_panels_end *end, float *y, int64_t ldy)
+{
+    if (mr == DOT_MR && !w->half_scales && !w->has_min)
+        dot_tile_d8_of(true, mr, np, w, panel, x, row, end, y, ldy);
+    else
+        dot_tile_d8_of(false, mr, np, w, panel, x, row, end, y, ldy);
+}
+
+ATTN_INLINE void dot_tile_u4(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row,
+                             const attn_panels_end *end, float *y, int64_t ldy)
 {
     const uint32_t *words = (const uint32_t *)w->values + panel * x->n_in * ATTN_PANEL / 8;
     const int64_t apart = x->n_in * ATTN_PANEL / 8;
@@ -133,7 +178,7 @@ ATTN_INLINE void dot_tile_u4(int mr, int np, const attn_panels *w, int64_t panel
         }
         dot_add_group(mr, np, w, panel, x, row, b, sum, acc);
     }
-    dot_store(mr, np, acc, y, ldy);
+    dot_store(mr, np, acc, end, y, ldy);
 }
 
 #include "kernels/nn/nn_dot.inc"

@@ -61,8 +61,8 @@ static void dot_sums(const attn_panels *w, int64_t panel, int64_t k, int64_t wid
         }
 }
 
-static void dot_tile_any(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row, float *y,
-                         int64_t ldy)
+static void dot_tile_any(int mr, int np, const attn_panels *w, int64_t panel, const attn_dot_rows *x, int64_t row,
+                         const attn_panels_end *end, float *y, int64_t ldy)
 {
     (void)np;
     for (int m = 0; m < mr; m++) {
@@ -82,6 +82,7 @@ static void dot_tile_any(int mr, int np, const attn_panels *w, int64_t panel, co
             }
         }
     }
+    attn_dot_add_end(mr, end, y, ldy);
 }
 
 #define dot_tile_d8 dot_tile_any

@@ -15,8 +15,10 @@
 #ifndef ATTN_KERNELS_NN_NN_KERNELS_H
 #define ATTN_KERNELS_NN_NN_KERNELS_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include "attn/layers.h" /* ATTN_ACT_* */
+#include "core/compiler.h"
 
 #define ATTN_PANEL       16 /* outputs of one panel */
 #define ATTN_PANEL_BLOCK 32 /* inputs that share scales in I8 and U4 panels */
@@ -69,6 +71,28 @@ static inline int64_t attn_panel_count(const attn_panels *w)
     return (w->n_out + ATTN_PANEL - 1) / ATTN_PANEL;
 }
 
+/* What is added to the sums of panels: y[m][n] = (sum + bias[n]) + residual[m][n]. Either may be NULL. */
+typedef struct attn_panels_end {
+    const float *bias, *residual; /* of the first panel's outputs; residual: of the first row */
+    int64_t ld_residual;
+} attn_panels_end;
+
+/* The same from row m on. */
+static inline attn_panels_end attn_panels_end_at(const attn_panels_end *end, int64_t m)
+{
+    return (attn_panels_end){end->bias, end->residual ? end->residual + m * end->ld_residual : NULL, end->ld_residual};
+}
+
+/* Asks for a part of n panels from `panel` on, for tile `part` of `parts` that pass over the panels before them; with few tiles there is
+ * no time for it. What lies behind the last panel is not asked for. */
+static inline void attn_panels_ahead(const attn_panels *w, int64_t panel, int64_t n, int64_t part, int64_t parts)
+{
+    const int64_t bytes = attn_panel_bytes(w->format, w->n_in), left = attn_panel_count(w) - panel;
+    const int64_t all = (left < n ? left : n) * bytes, first = all * part / parts, end = all * (part + 1) / parts;
+    for (int64_t at = first; parts >= 4 && at < end; at += ATTN_CACHE_LINE)
+        ATTN_PREFETCH_L2((const char *)w->values + panel * bytes + at);
+}
+
 /* Rows of `width` bytes, ld bytes apart, that a block fetches beside its own work; it moves row, at and rows on. */
 typedef struct attn_gemm_ahead {
     const char *row;
@@ -107,12 +131,16 @@ typedef struct attn_gemm_kernels {
     void (*block)(const attn_gemm_block *block);
 } attn_gemm_kernels;
 
+/* Inputs of 96 rows and the weights of two panels, a slice of them (nn_matmul.inc). */
+#define ATTN_MATMUL_SCRATCH (96 * 400 + 2 * 384 * ATTN_PANEL)
+
 typedef struct attn_nn_kernels {
     const char *isa;
     /* y[m][n] = sum_k x[m][k] w[n][k] for the outputs of panels first .. first + count - 1, m <
-     * rows <= 96; y points at row 0 of output 16 * first and nothing is written beyond n_out. */
+     * rows <= 96; y points at row 0 of output 16 * first and nothing is written beyond n_out. scratch:
+     * ATTN_MATMUL_SCRATCH floats, 64-byte aligned */
     void (*matmul)(const attn_panels *w, int64_t first, int64_t count, const float *x, int64_t ldx,
-                   int64_t rows, float *y, int64_t ldy);
+                   int64_t rows, float *y, int64_t ldy, float *scratch);
     /* y = x / sqrt(mean(x^2) + eps) * (weight + offset); weight NULL: without the factor */
     void (*rms_norm)(const float *x, const float *weight, float offset, double eps, int64_t n,
                      float *y);

@@ -14,9 +14,10 @@ typedef struct attn_pair_kernels {
     const char *isa;
     /* n numbers as bf16, to nearest even, and a zero behind where n is odd. */
     void (*round)(const float *x, int64_t n, uint16_t *out);
-    /* y[rows][16 outputs of n_panels panels from `panel` on], n_panels 1 or 2; x: rows of bf16, ldx apart. w is a P16 matrix. */
-    void (*panels)(const attn_panels *w, int64_t panel, int64_t n_panels, const uint16_t *x, int64_t ldx, int64_t rows, float *y,
-                   int64_t ldy);
+    /* y[rows][16 outputs of n_panels panels from `panel` on] with what `end` adds, n_panels 1 or 2; x: rows of bf16, ldx apart. w is a
+     * P16 matrix. */
+    void (*panels)(const attn_panels *w, int64_t panel, int64_t n_panels, const uint16_t *x, int64_t ldx, int64_t rows,
+                   const attn_panels_end *end, float *y, int64_t ldy);
 } attn_pair_kernels;
 
 /* The kernels of an ISA level; plain C below AVX512-BF16. */

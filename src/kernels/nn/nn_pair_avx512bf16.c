@@ -29,8 +29,8 @@ ATTN_INLINE v_pair weights_at(const uint16_t *w)
     return v_pair_load((const float *)(const void *)w);
 }
 
-ATTN_INLINE void pair_tile(int mr, int n_panels, int64_t n_in, const uint16_t *w, const uint16_t *x, int64_t ldx, float *y,
-                           int64_t ldy)
+ATTN_INLINE void pair_tile(int mr, int n_panels, int64_t n_in, const uint16_t *w, const uint16_t *x, int64_t ldx,
+                           const attn_panels_end *end, float *y, int64_t ldy)
 {
     v_f32 acc[PAIR_MR][2];
     for (int m = 0; m < mr; m++)
@@ -44,26 +44,35 @@ ATTN_INLINE void pair_tile(int mr, int n_panels, int64_t n_in, const uint16_t *w
                 acc[m][1] = v_pair_dot(s, w1, acc[m][1]);
         }
     }
-    for (int m = 0; m < mr; m++) {
-        v_store(y + m * ldy, acc[m][0]);
-        if (n_panels > 1)
-            v_store(y + m * ldy + ATTN_PANEL, acc[m][1]);
-    }
+    if (end->bias)
+        for (int p = 0; p < n_panels; p++)
+            for (int m = 0; m < mr; m++)
+                acc[m][p] = v_add(acc[m][p], v_load(end->bias + p * ATTN_PANEL));
+    if (end->residual)
+        for (int m = 0; m < mr; m++)
+            for (int p = 0; p < n_panels; p++)
+                acc[m][p] = v_add(acc[m][p], v_load(end->residual + m * end->ld_residual + p * ATTN_PANEL));
+    for (int m = 0; m < mr; m++)
+        for (int p = 0; p < n_panels; p++)
+            v_store(y + m * ldy + p * ATTN_PANEL, acc[m][p]);
 }
 
-static void panels(const attn_panels *w, int64_t panel, int64_t n_panels, const uint16_t *x, int64_t ldx, int64_t rows, float *y,
-                   int64_t ldy)
+static void panels(const attn_panels *w, int64_t panel, int64_t n_panels, const uint16_t *x, int64_t ldx, int64_t rows,
+                   const attn_panels_end *all, float *y, int64_t ldy)
 {
     const int64_t n_in = attn_pair_inputs(w->n_in);
     const uint16_t *values = (const uint16_t *)w->values + panel * n_in * ATTN_PANEL;
 #define PAIR_CASE(mr)                                                                                                  \
     case mr:                                                                                                           \
         if (n_panels > 1)                                                                                              \
-            pair_tile(mr, 2, n_in, values, x, ldx, y, ldy);                                                            \
+            pair_tile(mr, 2, n_in, values, x, ldx, &end, y, ldy);                                                       \
         else                                                                                                           \
-            pair_tile(mr, 1, n_in, values, x, ldx, y, ldy);                                                            \
+            pair_tile(mr, 1, n_in, values, x, ldx, &end, y, ldy);                                                       \
         break;
-    for (; rows > 0; rows -= PAIR_MR, x += PAIR_MR * ldx, y += PAIR_MR * ldy) {
+    const int64_t tiles = (rows + PAIR_MR - 1) / PAIR_MR;
+    for (int64_t tile = 0; rows > 0; tile++, rows -= PAIR_MR, x += PAIR_MR * ldx, y += PAIR_MR * ldy) {
+        const attn_panels_end end = attn_panels_end_at(all, tile * PAIR_MR);
+        attn_panels_ahead(w, panel + n_panels, n_panels, tile, tiles);
         switch (rows < PAIR_MR ? rows : PAIR_MR) {
             PAIR_CASE(1)
             PAIR_CASE(2)

@@ -12,8 +12,8 @@ static void round_row(const float *x, int64_t n, uint16_t *out)
         out[n] = 0;
 }
 
-static void panels(const attn_panels *w, int64_t panel, int64_t n_panels, const uint16_t *x, int64_t ldx, int64_t rows, float *y,
-                   int64_t ldy)
+static void panels(const attn_panels *w, int64_t panel, int64_t n_panels, const uint16_t *x, int64_t ldx, int64_t rows,
+                   const attn_panels_end *end, float *y, int64_t ldy)
 {
     const int64_t n_in = attn_pair_inputs(w->n_in);
     for (int64_t p = 0; p < n_panels; p++) {
@@ -25,8 +25,15 @@ static void panels(const attn_panels *w, int64_t panel, int64_t n_panels, const 
                 for (int64_t lane = 0; lane < ATTN_PANEL; lane++)
                     sums[lane] += s * attn_bf16_to_f32(values[(k / 2 * ATTN_PANEL + lane) * 2 + k % 2]);
             }
-            for (int64_t lane = 0; lane < ATTN_PANEL; lane++)
-                y[m * ldy + p * ATTN_PANEL + lane] = sums[lane];
+            for (int64_t lane = 0; lane < ATTN_PANEL; lane++) {
+                const int64_t n = p * ATTN_PANEL + lane;
+                float sum = sums[lane];
+                if (end->bias)
+                    sum += end->bias[n];
+                if (end->residual)
+                    sum += end->residual[m * end->ld_residual + n];
+                y[m * ldy + n] = sum;
+            }
         }
     }
 }

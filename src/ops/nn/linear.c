@@ -83,17 +83,22 @@ typedef struct run_plan {
     const attn_linear_job *dot_jobs[MAX_DOTS];
 } run_plan;
 
-static void finish_rows(const run_plan *plan, const attn_linear_job *job, int64_t row, int64_t rows, int64_t first,
+/* What is left to do with outputs first .. first + n - 1 of some rows. */
+typedef struct row_end {
+    bool bias, residual;
+} row_end;
+
+static void finish_rows(const run_plan *plan, const attn_linear_job *job, row_end left, int64_t row, int64_t rows, int64_t first,
                         int64_t n)
 {
     const attn_nn_kernels *kernels = plan->worker->kernels;
     for (int64_t m = row; m < row + rows; m++) {
         float *y = job->y + m * job->ldy + first;
-        if (job->linear->bias)
+        if (left.bias && job->linear->bias)
             kernels->add(y, job->linear->bias + first, n);
         if (job->act != ATTN_ACT_NONE)
             kernels->activate(job->act, y, n, y);
-        if (job->residual)
+        if (left.residual && job->residual)
             kernels->add(y, job->residual + m * job->ld_residual + first, n);
     }
 }
@@ -103,7 +108,7 @@ static void finish_rows(const run_plan *plan, const attn_linear_job *job, int64_
 size_t attn_linear_scratch(int64_t rows, int64_t n_in)
 {
     const int64_t n = padded(n_in);
-    return MAX_DOTS * ((size_t)(rows * n) * 3 + (size_t)(rows * (n / ATTN_PANEL_BLOCK)) * 8 + 4 * 64);
+    return MAX_DOTS * ((size_t)(rows * n) * 3 + (size_t)(rows * (n / ATTN_PANEL_BLOCK)) * 12 + 5 * 64);
 }
 
 static void *carve(char **at, size_t bytes)
@@ -139,6 +144,7 @@ static void plan_dots(run_plan *plan)
         d->q = carve(&at, (size_t)(plan->rows * d->n_in));
         d->scale = carve(&at, (size_t)(plan->rows * d->n_groups) * sizeof *d->scale);
         d->total = carve(&at, (size_t)(plan->rows * d->n_groups) * sizeof *d->total);
+        d->start = carve(&at, (size_t)(plan->rows * d->n_groups) * sizeof *d->start);
         plan->dot_jobs[plan->n_dots] = job;
         plan->which[j] = plan->n_dots++;
     }
@@ -147,54 +153,92 @@ static void plan_dots(run_plan *plan)
 static void quantise_task(void *arg, int64_t task)
 {
     const run_plan *plan = arg;
-    for (int64_t m = task * QUANTISE_ROWS; m < plan->rows && m < (task + 1) * QUANTISE_ROWS; m++)
-        for (int32_t i = 0; i < plan->n_dots; i++) {
-            const attn_linear_job *job = plan->dot_jobs[i];
-            if (job->linear->w.format == ATTN_PANEL_P16)
-                plan->worker->pair->round(job->x + m * job->ldx, job->linear->w.n_in,
-                                          (uint16_t *)plan->dots[i].wide + m * plan->dots[i].n_in);
-            else
-                plan->worker->dot->quantise(job->x + m * job->ldx, job->linear->balance, job->linear->w.n_in, &plan->dots[i],
-                                            m);
-        }
+    const int64_t first = task * QUANTISE_ROWS, left = plan->rows - first, rows = left < QUANTISE_ROWS ? left : QUANTISE_ROWS;
+    for (int32_t i = 0; i < plan->n_dots; i++) {
+        const attn_linear_job *job = plan->dot_jobs[i];
+        const attn_linear *linear = job->linear;
+        const float *x = job->x + first * job->ldx;
+        if (linear->w.format != ATTN_PANEL_P16)
+            plan->worker->dot->quantise(x, job->ldx, rows, linear->balance, linear->w.n_in, &plan->dots[i], first);
+        else
+            for (int64_t m = 0; m < rows; m++)
+                plan->worker->pair->round(x + m * job->ldx, linear->w.n_in,
+                                          (uint16_t *)plan->dots[i].wide + (first + m) * plan->dots[i].n_in);
+    }
 }
 
 static void run_panels(const run_plan *plan, const attn_panels *w, int64_t panel, int64_t n, const attn_dot_rows *x, int64_t row,
-                       int64_t rows, float *y, int64_t ldy)
+                       int64_t rows, const attn_panels_end *end, float *y, int64_t ldy)
 {
     if (w->format == ATTN_PANEL_P16)
-        plan->worker->pair->panels(w, panel, n, (const uint16_t *)x->wide + row * x->n_in, x->n_in, rows, y, ldy);
+        plan->worker->pair->panels(w, panel, n, (const uint16_t *)x->wide + row * x->n_in, x->n_in, rows, end, y, ldy);
     else
-        plan->worker->dot->panels(w, panel, n, x, row, rows, y, ldy);
+        plan->worker->dot->panels(w, panel, n, x, row, rows, end, y, ldy);
+}
+
+/* Whole panels get their bias while they are in registers, and where no activation comes between, the residual. */
+static attn_panels_end end_of(const attn_linear_job *job, int64_t row, int64_t first)
+{
+    const bool residual = job->residual && job->act == ATTN_ACT_NONE;
+    return (attn_panels_end){job->linear->bias ? job->linear->bias + first : NULL,
+                             residual ? job->residual + row * job->ld_residual + first : NULL, job->ld_residual};
+}
+
+/* The outputs of a panel that is filled up with zeros. */
+static void dot_last_panel(const run_plan *plan, const attn_linear_job *job, const attn_dot_rows *x, int64_t row, int64_t rows,
+                           int64_t panel)
+{
+    const int64_t first = panel * ATTN_PANEL, n = job->linear->w.n_out - first;
+    const attn_panels_end none = {NULL, NULL, 0}, end = end_of(job, row, first);
+    float last[ROW_CHUNK * ATTN_PANEL];
+    run_panels(plan, &job->linear->w, panel, 1, x, row, rows, &none, last, ATTN_PANEL);
+    for (int64_t m = 0; m < rows; m++) {
+        float *y = job->y + (row + m) * job->ldy + first;
+        memcpy(y, last + m * ATTN_PANEL, (size_t)n * sizeof *y);
+        if (end.bias)
+            plan->worker->kernels->add(y, end.bias, n);
+        if (end.residual)
+            plan->worker->kernels->add(y, end.residual + m * end.ld_residual, n);
+    }
+}
+
+/* How many of the panels are done by the quick way for a row alone. */
+static int64_t dot_row(const run_plan *plan, const attn_linear_job *job, const attn_dot_rows *x, int64_t row, int64_t rows,
+                       int64_t panel, int64_t count)
+{
+    const attn_panels *w = &job->linear->w;
+    if (rows != 1 || w->format == ATTN_PANEL_P16 || !plan->worker->dot->row)
+        return 0;
+    const int64_t whole = w->n_out / ATTN_PANEL - panel, done = whole < count ? whole : count, first = panel * ATTN_PANEL;
+    const attn_panels_end end = end_of(job, row, first);
+    float *y = job->y + row * job->ldy + first;
+    plan->worker->dot->row(w, panel, done, x, row, y);
+    if (end.bias)
+        plan->worker->kernels->add(y, end.bias, done * ATTN_PANEL);
+    if (end.residual)
+        plan->worker->kernels->add(y, end.residual, done * ATTN_PANEL);
+    return done;
 }
 
 static void dot_panels(const run_plan *plan, const attn_linear_job *job, const attn_dot_rows *x, int64_t row, int64_t rows,
                        int64_t panel, int64_t count)
 {
     const attn_panels *w = &job->linear->w;
-    float last[ROW_CHUNK * ATTN_PANEL]; /* the panel that is filled up with zeros */
-    int64_t done = 0;
-    if (rows == 1 && w->format != ATTN_PANEL_P16 && plan->worker->dot->row) {
-        done = w->n_out / ATTN_PANEL - panel < count ? w->n_out / ATTN_PANEL - panel : count;
-        plan->worker->dot->row(w, panel, done, x, row, job->y + row * job->ldy + panel * ATTN_PANEL);
-    }
+    const int64_t done = dot_row(plan, job, x, row, rows, panel, count);
     for (int64_t p = panel + done, n; p < panel + count; p += n) {
         const int64_t left = w->n_out - p * ATTN_PANEL;
-        float *y = job->y + row * job->ldy + p * ATTN_PANEL;
+        const attn_panels_end end = end_of(job, row, p * ATTN_PANEL);
         n = left >= 2 * ATTN_PANEL && p + 1 < panel + count ? 2 : 1;
-        if (left >= ATTN_PANEL) {
-            run_panels(plan, w, p, n, x, row, rows, y, job->ldy);
-            continue;
-        }
-        run_panels(plan, w, p, 1, x, row, rows, last, ATTN_PANEL);
-        for (int64_t m = 0; m < rows; m++)
-            memcpy(y + m * job->ldy, last + m * ATTN_PANEL, (size_t)left * sizeof *y);
+        if (left >= ATTN_PANEL)
+            run_panels(plan, w, p, n, x, row, rows, &end, job->y + row * job->ldy + p * ATTN_PANEL, job->ldy);
+        else
+            dot_last_panel(plan, job, x, row, rows, p);
     }
 }
 
 /* ---- the loop ---- */
 
-static void run_task(void *arg, int64_t task)
+static void run_task(void *arg, int64_t task, int32_t worker)
 {
     const run_plan *plan = arg;
     int32_t j = 0;
@@ -210,12 +254,16 @@ static void run_task(void *arg, int64_t task)
     const int64_t count = panels - panel < plan->group ? panels - panel : plan->group;
     const int64_t first = panel * ATTN_PANEL;
     const int64_t n = w->n_out - first < count * ATTN_PANEL ? w->n_out - first : count * ATTN_PANEL;
-    if (plan->which[j] >= 0)
+    row_end left = {true, true};
+    if (plan->which[j] >= 0) {
+        left = (row_end){false, job->act != ATTN_ACT_NONE};
         dot_panels(plan, job, &plan->dots[plan->which[j]], row, rows, panel, count);
-    else
+    } else {
         plan->worker->kernels->matmul(w, panel, count, job->x + row * job->ldx, job->ldx, rows,
-                                      job->y + row * job->ldy + first, job->ldy);
-    finish_rows(plan, job, row, rows, first, n);
+                                      job->y + row * job->ldy + first, job->ldy,
+                                      plan->worker->tiles + worker * ATTN_MATMUL_SCRATCH);
+    }
+    finish_rows(plan, job, left, row, rows, first, n);
 }
 
 void attn_linear_run(const attn_worker *worker, const attn_linear_job *jobs, int32_t n_jobs, int64_t rows)
@@ -238,5 +286,5 @@ void attn_linear_run(const attn_worker *worker, const attn_linear_job *jobs, int
         int64_t groups = (attn_panel_count(&jobs[j].linear->w) + plan.group - 1) / plan.group;
         plan.first_task[j + 1] = plan.first_task[j] + groups * ((rows + ROW_CHUNK - 1) / ROW_CHUNK);
     }
-    attn_nn_for(n_threads, plan.first_task[n_jobs], run_task, &plan);
+    attn_nn_for_workers(n_threads, plan.first_task[n_jobs], run_task, &plan);
 }

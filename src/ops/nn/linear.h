@@ -24,14 +24,16 @@ typedef struct attn_linear {
     float *balance; /* [n_in] powers of two or NULL; owned. W holds its columns divided by them, and inputs are multiplied by them */
 } attn_linear;
 
-/* What computes: kernels of an ISA level, a number of threads, and memory for 8- and 16-bit activations (attn_linear_scratch bytes for
- * the rows and the largest n_in of a run; NULL where no matrix takes them). One run at a time. */
+/* What computes: kernels of an ISA level, a number of threads, memory for the tiles of each of them (attn_linear_tiles bytes, 64-byte
+ * aligned), and for 8- and 16-bit activations (attn_linear_scratch bytes for the rows and the largest n_in of a run; NULL where no
+ * matrix takes them). One run at a time. */
 typedef struct attn_worker {
     const attn_nn_kernels *kernels;
     const attn_dot_kernels *dot;
     const attn_pair_kernels *pair;
     int32_t n_threads;
     void *scratch;
+    float *tiles;
 } attn_worker;
 
 /* How a matrix will be held. half_scales, has_min and scale_block are read for I8, U4 and D8 (where scale_block 0 is one scale
@@ -81,5 +83,10 @@ typedef struct attn_linear_job {
 void attn_linear_run(const attn_worker *worker, const attn_linear_job *jobs, int32_t n_jobs, int64_t rows);
 
 size_t attn_linear_scratch(int64_t rows, int64_t n_in);
+
+static inline size_t attn_linear_tiles(int32_t n_threads)
+{
+    return (size_t)n_threads * ATTN_MATMUL_SCRATCH * sizeof(float);
+}
 
 #endif

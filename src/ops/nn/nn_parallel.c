@@ -69,15 +69,20 @@ static void call(void *user, int64_t task, int32_t worker)
     c->body(c->arg, task);
 }
 
-void attn_nn_for(int32_t n_threads, int64_t n, attn_nn_body body, void *arg)
+void attn_nn_for_workers(int32_t n_threads, int64_t n, attn_nn_worker_body body, void *arg)
 {
     attn_pool *pool = n_threads > 1 && n > 1 ? pool_of(n_threads) : NULL;
-    nn_call c = {body, arg};
-    attn_task_queue queue = {call, &c, n, 0};
+    attn_task_queue queue = {body, arg, n, 0};
     if (pool)
         attn_pool_run(pool, n < n_threads ? n : n_threads, attn_task_queue_drain, &queue);
     else
         attn_task_queue_drain(&queue, 0);
+}
+
+void attn_nn_for(int32_t n_threads, int64_t n, attn_nn_body body, void *arg)
+{
+    nn_call c = {body, arg};
+    attn_nn_for_workers(n_threads, n, call, &c);
 }
 
 void attn_nn_parallel_for(void *user, int64_t n, attn_nn_body body, void *arg)

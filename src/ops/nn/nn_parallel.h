@@ -11,6 +11,10 @@ typedef void (*attn_nn_body)(void *arg, int64_t index);
  * thread or one task: a plain loop. A body must not call it again with more than one thread. */
 void attn_nn_for(int32_t n_threads, int64_t n, attn_nn_body body, void *arg);
 
+/* The same for bodies that ask which worker they run on: below n_threads, and no two at a time have one number. */
+typedef void (*attn_nn_worker_body)(void *arg, int64_t index, int32_t worker);
+void attn_nn_for_workers(int32_t n_threads, int64_t n, attn_nn_worker_body body, void *arg);
+
 /* The same as attn_ctx_options.parallel_for; user points to an int32_t, the number of threads. */
 void attn_nn_parallel_for(void *user, int64_t n, attn_nn_body body, void *arg);
 

@@ -46,8 +46,6 @@ static attn_status share_scratch(attn_pass *pass)
     const int64_t patch = d->n_channels * d->patch_size * d->patch_size;
     const int64_t wait = t * (patch > d->embedding_dim ? patch : d->embedding_dim); /* what becomes embeddings waits there, too */
     mlp = mlp < wait ? wait : mlp;
-    const int64_t rounded = pass->s->model->short_acts ? t * (width / 2 + kv_width + 1) : 0; /* projections as bf16, there, too */
-    mlp = mlp < rounded ? rounded : mlp;
     const int64_t dots = pass->s->model->short_acts ? (int64_t)(attn_linear_scratch(t, widest(d)) / sizeof(float)) : 0;
     ATTN_TRY(reserve_scratch(pass->s, (double)t * (double)(3 * d->d_model + 2 * width + 2 * kv_width) + (double)mlp +
                                           (double)dots + 9 * 16));
@@ -137,15 +135,29 @@ static void project_out(const attn_pass *pass, const attn_attention_weights *a, 
     attn_linear_run(&pass->s->worker, &job, 1, pass->total);
 }
 
+/* h = x behind the norm, or where the norm comes later, x itself, which is not written before the sublayer has read it. Returns the
+ * memory of h, to be put back. */
+static float *open_sublayer(attn_pass *pass, const attn_norm *n, bool post)
+{
+    float *h = pass->h;
+    if (post)
+        pass->h = pass->x;
+    else
+        norm(pass, n, pass->x, pass->h);
+    return h;
+}
+
 /* One sublayer of attention on x; the result is x again. */
 static attn_status attention_sublayer(attn_pass *pass, int64_t layer, int32_t kind)
 {
     const attn_layer_weights *w = &pass->stack->layers[layer];
     const bool cross = kind == ATTN_ATTENTION_CROSS, post = pass->d->place == ATTN_NORM_POST;
-    const attn_norm none = {NULL, NULL}, *own = cross ? &w->norm_cross : &w->norm1;
+    const attn_norm *own = cross ? &w->norm_cross : &w->norm1;
     const attn_attention_weights *a = cross ? &w->cross : &w->self;
-    norm(pass, post ? &none : own, pass->x, pass->h);
-    ATTN_TRY(attn_pass_attention(pass, layer, kind));
+    float *h = open_sublayer(pass, own, post);
+    const attn_status status = attn_pass_attention(pass, layer, kind);
+    pass->h = h;
+    ATTN_TRY(status);
     if (w->post1.weight && !cross) {
         project_out(pass, a, NULL, pass->y);
         norm(pass, &w->post1, pass->y, pass->y);
@@ -168,16 +180,15 @@ static void mlp(const attn_pass *pass, const attn_layer_weights *w, const float 
 static void mlp_sublayer(attn_pass *pass, int64_t layer)
 {
     const attn_layer_weights *w = &pass->stack->layers[layer];
-    const attn_norm none = {NULL, NULL};
     const bool post = pass->d->place == ATTN_NORM_POST;
-    norm(pass, post ? &none : &w->norm2, pass->x, pass->h);
+    float *h = open_sublayer(pass, &w->norm2, post);
+    mlp(pass, w, w->post2.weight ? NULL : pass->x, pass->y);
+    pass->h = h;
     if (w->post2.weight) {
-        mlp(pass, w, NULL, pass->y);
         norm(pass, &w->post2, pass->y, pass->y);
         attn_add_rows(&pass->s->worker, pass->total, pass->d->d_model, pass->y, pass->x);
         return;
     }
-    mlp(pass, w, pass->x, pass->y);
     if (post)
         norm(pass, &w->norm2, pass->y, pass->y);
     swap_streams(pass);

@@ -6,7 +6,6 @@
 #include "core/context.h"
 #include "core/view.h"
 #include "models/pass.h"
-#include "ops/nn/nn_parallel.h"
 
 /* Where knockouts leave less than this share of a row, it is computed anew without the keys instead of being divided by
  * what is left: that division would lose digits. */
@@ -234,50 +233,6 @@ static attn_status project(attn_pass *pass, int64_t layer, int32_t kind)
 
 /* ---- the operator's call ---- */
 
-/* Rows that one task rounds. */
-#define SHORT_ROWS 64
-
-typedef struct short_rows {
-    const attn_pass *pass;
-    const float *from[3];
-    uint16_t *to[3];
-    int64_t width[3];
-} short_rows;
-
-static void round_task(void *arg, int64_t task)
-{
-    const short_rows *s = arg;
-    const int64_t left = s->pass->total - task * SHORT_ROWS, rows = left < SHORT_ROWS ? left : SHORT_ROWS;
-    for (int i = 0; i < 3; i++) {
-        const int64_t first = task * SHORT_ROWS * s->width[i];
-        s->pass->s->worker.pair->round(s->from[i] + first, rows * s->width[i], s->to[i] + first);
-    }
-}
-
-/* Where linear layers round their inputs anyway, and the CPU multiplies pairs of bf16 numbers; but those who look at attention see the
- * numbers that it had. */
-static bool takes_pairs(const attn_pass *pass)
-{
-    const attn_forward_args *a = pass->args;
-    return pass->s->model->short_acts && pass->s->worker.pair != &attn_pair_kernels_scalar && pass->d->head_dim % 2 == 0 &&
-           !a->hook && !a->n_rows && !a->n_edits;
-}
-
-/* Queries, keys and values as bf16. They lie where the feed-forward layer works later. */
-static void round_projections(const attn_pass *pass, attn_sdpa_args *args)
-{
-    const int64_t width = pass->d->n_heads * pass->d->head_dim, kv_width = pass->d->n_kv_heads * pass->d->head_dim;
-    uint16_t *to = (uint16_t *)(void *)pass->mlp;
-    short_rows s = {pass, {pass->q, pass->k, pass->v}, {to, to + pass->total * width, to + pass->total * (width + kv_width)},
-                    {width, kv_width, kv_width}};
-    attn_cview *views[3] = {&args->query, &args->key, &args->value};
-    attn_nn_for(pass->s->worker.n_threads, (pass->total + SHORT_ROWS - 1) / SHORT_ROWS, round_task, &s);
-    for (int i = 0; i < 3; i++) {
-        views[i]->data = s.to[i];
-        views[i]->dtype = ATTN_BF16;
-    }
-}
-
 /* All sequences of an encoder in one call over the packed rows. */
 static attn_status attend_packed(attn_pass *pass, int64_t layer)
 {
@@ -287,8 +242,6 @@ static attn_status attend_packed(attn_pass *pass, int64_t layer)
     args.query = rows_view(pass->q, d->n_heads, pass->total, d->head_dim);
     args.key = rows_view(pass->k, d->n_kv_heads, pass->total, d->head_dim);
     args.value = rows_view(pass->v, d->n_kv_heads, pass->total, d->head_dim);
-    if (takes_pairs(pass))
-        round_projections(pass, &args);
     args.out = writable(rows_view(pass->heads, d->n_heads, pass->total, d->head_dim));
     args.mask.cu_seqlens_q = args.mask.cu_seqlens_k = pass->first;
     args.mask.n_segments = pass->s->batch;

@@ -280,7 +280,9 @@ void attn_linear_run(const attn_worker *worker, const attn_linear_job *jobs, int
         panels += attn_panel_count(&jobs[j].linear->w);
     /* one thread: as few tasks as possible; more: about four for each in a decode step, whole groups of 4 panels */
     const int64_t parts = n_threads <= 1 ? 1 : 4 * (int64_t)n_threads;
-    plan.group = rows >= ROW_CHUNK ? 32 : (panels + parts - 1) / parts;
+    plan.group = (panels + parts - 1) / parts;
+    if (rows >= ROW_CHUNK) /* many rows: with more threads small tasks, as all wait for the last one */
+        plan.group = n_threads <= 1 ? 32 : 8;
     plan.group = (plan.group + 3) / 4 * 4;
     for (int32_t j = 0; j < n_jobs; j++) {
         int64_t groups = (attn_panel_count(&jobs[j].linear->w) + plan.group - 1) / plan.group;

@@ -25,6 +25,11 @@
 #define ATTN_DECODE_PLACES 4
 #define ATTN_DECODE_AHEAD 32      /* 8-bit rows */
 #define ATTN_DECODE_AHEAD_APART 8 /* rows that lie apart */
+/* With AVX-512 keys are read in one place, and each line is asked for twice: a chunk ahead, in turns a line of each of eight
+ * streams, and some rows ahead. Such requests are dropped when too many are under way (Zen 4 takes 200 GB/s of them), so that one is
+ * not enough; both go to the second cache, since those to the first keep loads waiting. */
+#define ATTN_DECODE_STREAMS 8
+#define ATTN_DECODE_NEAR 16   /* rows */
 #define ATTN_DECODE_STEP 16   /* keys by which holes are noted */
 
 typedef struct attn_decode_row {
@@ -40,6 +45,14 @@ typedef struct attn_decode_holes {
     bool pair[(ATTN_DECODE_CHUNK + ATTN_DECODE_PAD) * ATTN_DECODE_TILE];
 } attn_decode_holes;
 
+/* Where to ask for lines while a chunk whose rows follow each other is at work. */
+typedef struct attn_decode_asks {
+    int64_t near_key, near_value;     /* bytes from a row to the one that is asked for */
+    const char *far_key, *far_value;  /* the next chunk; NULL: it is not ours */
+    int64_t key_stream, value_stream; /* bytes of a stream */
+    uint64_t line;                    /* lines of the next chunk's keys (or values) that have been asked for */
+} attn_decode_asks;
+
 /* One task and its scratch. Rows are padded to whole tiles by repeating the last one. */
 typedef struct attn_decode_task {
     const attn_problem *problem;
@@ -54,6 +67,8 @@ typedef struct attn_decode_task {
     const char **key, **value;      /* [chunk]: rows of the chunk's keys; value = key + chunk */
     uint16_t *order;                /* [chunk]: n_keys keys of the chunk, as they are read */
     int64_t ahead;                  /* rows are asked for so many rows before they are read; 0: not at all */
+    attn_decode_asks *asks;         /* NULL: by `ahead` alone */
+    bool goes_on;                   /* the keys behind end are this thread's next ones */
     int64_t places, n_keys, ordered_from, ordered_to; /* what order holds */
     attn_decode_holes *holes;
 } attn_decode_task;

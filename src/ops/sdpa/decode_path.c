@@ -5,6 +5,8 @@
 
 #include <stdatomic.h>
 
+#define DECODE_RUNS 16 /* of a thread: the last one to end is late by a sixteenth at most */
+
 /* The call: a grid of units (stack, kv head, block of rows) by splits. */
 typedef struct decode_job {
     const attn_problem *problem;
@@ -12,6 +14,7 @@ typedef struct decode_job {
     int64_t stack_rows;                  /* most rows of a stack */
     int64_t blocks, block_rows;          /* blocks of a stack, rows of a block */
     int64_t n_units, n_splits;
+    int64_t run;                         /* tasks that a thread takes in turn, one behind the other in memory */
     int64_t query_floats, out_floats;    /* per row, padded to whole vectors of any level */
     size_t worker_bytes, counter_bytes, partial_bytes;
     _Atomic int32_t *counter;            /* [units]: splits that are done */
@@ -262,15 +265,15 @@ static void finish_unit(const decode_job *job, int64_t unit, const attn_decode_t
 }
 
 /* Tasks are unit-major. Whoever ends the last split of a unit merges them all. */
-static void decode_task(void *arg, int64_t task, int32_t worker)
+static void decode_task(const decode_job *job, int64_t task, bool last, int32_t worker)
 {
-    const decode_job *job = arg;
     int64_t unit = task / job->n_splits, split = task % job->n_splits;
     attn_decode_task t;
     open_task(job, job->workers + (size_t)worker * job->worker_bytes, &t);
     fill_task(job, unit, &t);
     if (t.n_rows == 0)
         return;
+    t.goes_on = !last;
     t.first = split * ATTN_DECODE_SPLIT;
     t.end = smaller(t.first + ATTN_DECODE_SPLIT, job->problem->seq_kv);
     job->split(&t);
@@ -280,6 +283,14 @@ static void decode_task(void *arg, int64_t task, int32_t worker)
             return;
     }
     finish_unit(job, unit, &t);
+}
+
+static void decode_run(void *arg, int64_t run, int32_t worker)
+{
+    const decode_job *job = arg;
+    const int64_t end = smaller((run + 1) * job->run, job->n_units * job->n_splits);
+    for (int64_t task = run * job->run; task < end; task++)
+        decode_task(job, task, task + 1 == end, worker);
 }
 
 static int32_t workers_of(const attn_ctx *ctx, const decode_job *job)
@@ -298,7 +309,10 @@ void attn_decode_run(attn_ctx *ctx, const attn_problem *p, void *scratch)
     job.workers = (char *)scratch + job.counter_bytes + job.partial_bytes;
     for (int64_t n = 0; n < job.n_units && job.n_splits > 1; n++)
         atomic_init(&job.counter[n], 0);
-    attn_ctx_for(ctx, job.n_units * job.n_splits, workers_of(ctx, &job), decode_task, &job);
+    const int64_t n_tasks = job.n_units * job.n_splits;
+    const int32_t n_workers = workers_of(ctx, &job);
+    job.run = n_workers == 1 ? n_tasks : 1 + n_tasks / n_workers / DECODE_RUNS;
+    attn_ctx_for(ctx, n_tasks ? (n_tasks + job.run - 1) / job.run : 0, n_workers, decode_run, &job);
 }
 
 void attn_decode_describe(const attn_ctx *ctx, const attn_problem *p, attn_sdpa_plan *plan)

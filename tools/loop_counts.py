@@ -20,12 +20,14 @@ MULTIPLY = re.compile(r"^(vf(n?m)(add|sub)\d*p[sd]|vdpbf16ps|vpdpbusds?|vpmaddwd
 MOVE_BETWEEN = re.compile(r"^v?p?(shuf|unpck|perm|broadcast|movzx|movsx|cvt|blend|insert|extract|slld|srld|pslld|align)|^vp?(shuf|"
                           r"unpck|perm|movzx|movsx|slld|srld|shufb|unpckl|unpckh|blend|align)|^vcvt|^vextract|^vinsert")
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
-LINE = re.compile(r"^\s*([0-9a-f]+):\t([^\t#<]+?)\s*(?:#.*|<.*)?$")
+LINE = re.compile(r"^\s*([0-9a-f]+):\t([^<]+?)\s*(?:# .*|//.*|<.*)?$")
 
 
 def functions(path):
     """(name, [Instruction]) of an object, by objdump."""
-    text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], check=True, capture_output=True, text=True).stdout
+    with open(path, "rb") as file:
+        objdump = "aarch64-linux-gnu-objdump" if file.read(20)[18:20] == b"\xb7\x00" else "objdump"  # ELF's e_machine
+    text = subprocess.run([objdump, "-d", "--no-show-raw-insn", path], check=True, capture_output=True, text=True).stdout
     name, body = None, []
     for line in text.splitlines():
         start = FUNCTION.match(line)
@@ -47,8 +49,9 @@ def innermost(body):
     at = {one.address: n for n, one in enumerate(body)}
     ends = []
     for n, one in enumerate(body):
-        if one.name.startswith("j") and re.fullmatch(r"[0-9a-f]+", one.operands):
-            begin = at.get(int(one.operands, 16))
+        target = re.search(r"(?:^|, )([0-9a-f]+)$", one.operands)
+        if re.match(r"j|b(\.|$)|cbn?z|tbn?z", one.name) and target:
+            begin = at.get(int(target.group(1), 16))
             if begin is not None and begin <= n:
                 ends.append((begin, n))
     for begin, end in ends:
@@ -58,6 +61,8 @@ def innermost(body):
 
 def memory_kind(one):
     """'', 'load', 'store' or 'both'; address arithmetic and prefetches are none."""
+    if "[" in one.operands:  # aarch64
+        return "load" if one.name.startswith("ld") else "store" if one.name.startswith("st") else ""
     if "(" not in one.operands or one.name.startswith(("lea", "nop", "prefetch", "cs", "data16")):
         return ""
     last = one.operands.rstrip().endswith(")") or bool(re.search(r"\)\{%k\d\}$", one.operands))
@@ -71,7 +76,7 @@ def counts(loop):
     multiply = sum(1 for one in loop if MULTIPLY.match(one.name))
     loads = sum(1 for kind in kinds if kind in ("load", "both"))
     stores = sum(1 for kind in kinds if kind in ("store", "both"))
-    stack = sum(1 for one, kind in zip(loop, kinds) if kind and re.search(r"\(%r[sb]p[,)]", one.operands))
+    stack = sum(1 for one, kind in zip(loop, kinds) if kind and re.search(r"\(%r[sb]p[,)]|\[(sp|x29)", one.operands))
     moves = sum(1 for one in loop if MOVE_BETWEEN.match(one.name) and not (one.name.startswith("vpbroadcast") and "(" in one.operands)
                 and not (one.name.startswith("vbroadcast") and "(" in one.operands))
     return {"insns": len(loop), "multiply": multiply, "loads": loads, "stores": stores, "stack": stack, "moves": moves,
@@ -98,7 +103,7 @@ def main():
     parser.add_argument("--mca", default="llvm-mca-19")
     parser.add_argument("--show", action="store_true", help="the instructions, too")
     args = parser.parse_args()
-    cpus = args.cpu.split(",") if shutil.which(args.mca) else []
+    cpus = args.cpu.split(",") if shutil.which(args.mca) else []  # of x86
     head = ["insns", "multiply", "loads", "stores", "stack", "moves", "limit"]
     print(f"{'function':<34}{'at':>7} " + "".join(f"{word:>9}" for word in head) + "".join(f"{cpu:>15}" for cpu in cpus))
     for path in args.objects:

@@ -211,14 +211,16 @@ typedef struct attn_kv_layout {   /* all zero: plain; frozen */
 typedef struct attn_ctx attn_ctx;
 
 enum { /* attn_ctx_options.max_isa; values are ABI. The variable
-          ATTN_ISA=scalar|avx2|avx512|avx512bf16|neon lowers the level further; an unknown name there
-          makes attn_ctx_create fail. */
+          ATTN_ISA=scalar|avx2|avx512|avx512bf16|neon|neondot|neonbf16 lowers the level further; an
+          unknown name there makes attn_ctx_create fail. */
     ATTN_ISA_BEST = 0,
     ATTN_ISA_SCALAR = 1,
     ATTN_ISA_AVX2 = 2,       /* AVX2, FMA, F16C */
     ATTN_ISA_AVX512 = 3,     /* F, BW, DQ, VL, VNNI */
     ATTN_ISA_AVX512BF16 = 4, /* the same and BF16: products of bf16 arrays in bf16 (attn_sdpa_forward, _backward) */
-    ATTN_ISA_NEON = 5
+    ATTN_ISA_NEON = 5,       /* Advanced SIMD */
+    ATTN_ISA_NEONDOT = 6,    /* the same and DotProd: 8-bit activations of linear layers */
+    ATTN_ISA_NEONBF16 = 7    /* the same and BF16, as at ATTN_ISA_AVX512BF16 */
 };
 
 /* Memory for contexts and arenas. allocate returns `alignment`-aligned bytes (a power of two) or NULL. */

@@ -12,7 +12,8 @@ SCALE_GIVEN = 1
 GRAD_ACCUMULATE = 1
 ROPE_INTERLEAVED, ROPE_INVERSE = 1, 2
 ROPE_SCALING = {"plain": 0, "linear": 1, "ntk": 2, "llama3": 3, "yarn": 4}
-ISA_LEVELS = {"best": 0, "scalar": 1, "avx2": 2, "avx512": 3, "avx512bf16": 4, "neon": 5}
+ISA_LEVELS = {"best": 0, "scalar": 1, "avx2": 2, "avx512": 3, "avx512bf16": 4, "neon": 5,
+              "neondot": 6, "neonbf16": 7}
 
 
 class View(Structure):

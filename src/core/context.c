@@ -95,7 +95,7 @@ static attn_status choose_isa(int32_t max_isa, int32_t *isa)
     int32_t wanted = attn_isa_from_name(name);
     if (wanted < 0)
         return create_failed(ATTN_ERR_INVALID_ARGUMENT,
-                             "ATTN_ISA is \"%.64s\"; known: scalar, avx2, avx512, avx512bf16, neon", name);
+                             "ATTN_ISA is \"%.64s\"; known: scalar, avx2, avx512, avx512bf16, neon, neondot, neonbf16", name);
     if (!attn_cpu_has_isa(wanted))
         return create_failed(ATTN_ERR_UNSUPPORTED, "ATTN_ISA is %s, which this machine lacks", name);
     if (wanted < *isa)

@@ -45,9 +45,55 @@ static uint32_t detect_levels(void)
     return levels;
 }
 #elif ATTN_ARCH_AARCH64
+#if defined(__APPLE__)
+#include <sys/sysctl.h>
+
+static bool has_feature(const char *name)
+{
+    int value = 0;
+    size_t size = sizeof value;
+    return sysctlbyname(name, &value, &size, NULL, 0) == 0 && value != 0;
+}
+static bool has_dot_products(void)
+{
+    return has_feature("hw.optional.arm.FEAT_DotProd");
+}
+static bool has_bf16(void)
+{
+    return has_feature("hw.optional.arm.FEAT_BF16");
+}
+#elif defined(__linux__)
+#include <sys/auxv.h>
+
+/* HWCAP_ASIMDDP and HWCAP2_BF16 of the kernel's asm/hwcap.h; older C libraries do not name them. */
+static bool has_dot_products(void)
+{
+    return getauxval(AT_HWCAP) >> 20 & 1;
+}
+static bool has_bf16(void)
+{
+    return getauxval(AT_HWCAP2) >> 14 & 1;
+}
+#else
+static bool has_dot_products(void)
+{
+    return false;
+}
+static bool has_bf16(void)
+{
+    return false;
+}
+#endif
+
 static uint32_t detect_levels(void)
 {
-    return 1u << ATTN_ISA_SCALAR | 1u << ATTN_ISA_NEON; /* Advanced SIMD is part of the base architecture */
+    uint32_t levels = 1u << ATTN_ISA_SCALAR | 1u << ATTN_ISA_NEON; /* Advanced SIMD is part of the base architecture */
+    if (!has_dot_products())
+        return levels;
+    levels |= 1u << ATTN_ISA_NEONDOT;
+    if (has_bf16())
+        levels |= 1u << ATTN_ISA_NEONBF16;
+    return levels;
 }
 #else
 static uint32_t detect_levels(void)
@@ -71,7 +117,7 @@ int32_t attn_cpu_best_isa(void)
     return best;
 }
 
-static const char *const isa_names[] = {"best", "scalar", "avx2", "avx512", "avx512bf16", "neon"};
+static const char *const isa_names[] = {"best", "scalar", "avx2", "avx512", "avx512bf16", "neon", "neondot", "neonbf16"};
 #define N_ISA_NAMES ((int32_t)(sizeof isa_names / sizeof isa_names[0]))
 
 const char *attn_isa_name(int32_t isa)

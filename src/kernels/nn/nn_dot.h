@@ -51,6 +51,7 @@ const attn_dot_kernels *attn_dot_kernels_for(int32_t isa);
 extern const attn_dot_kernels attn_dot_kernels_scalar;
 extern const attn_dot_kernels attn_dot_kernels_avx2;
 extern const attn_dot_kernels attn_dot_kernels_avx512;
+extern const attn_dot_kernels attn_dot_kernels_neondot;
 
 void attn_dot_row_avx512(const attn_panels *w, int64_t panel, int64_t n_panels, const attn_dot_rows *x, int64_t row, float *y);
 

@@ -13,6 +13,10 @@ const attn_dot_kernels *attn_dot_kernels_for(int32_t isa)
     if (isa >= ATTN_ISA_AVX2 && isa <= ATTN_ISA_AVX512BF16)
         return &attn_dot_kernels_avx2;
 #endif
+#if ATTN_HAVE_NEONDOT
+    if (isa >= ATTN_ISA_NEONDOT)
+        return &attn_dot_kernels_neondot;
+#endif
     (void)isa;
     return &attn_dot_kernels_scalar;
 }

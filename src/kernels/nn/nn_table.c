@@ -14,7 +14,7 @@ const attn_nn_kernels *attn_nn_kernels_for(int32_t isa)
         return &attn_nn_kernels_avx2;
 #endif
 #if ATTN_HAVE_NEON
-    if (isa == ATTN_ISA_NEON)
+    if (isa >= ATTN_ISA_NEON)
         return &attn_nn_kernels_neon;
 #endif
     (void)isa;

@@ -16,6 +16,8 @@ const attn_wide_kernels *attn_wide_kernels_at(int32_t isa)
 #endif
 #if ATTN_HAVE_NEON
     case ATTN_ISA_NEON:
+    case ATTN_ISA_NEONDOT:
+    case ATTN_ISA_NEONBF16:
         return &attn_wide_kernels_neon;
 #endif
     default:

@@ -54,7 +54,7 @@ def judge(row, rows):
         return "", None
     if row["share"] > DISTURBED:
         return "%.0f %% (limit disturbed)" % (100 * share), None
-    if row["dtype"] == "bf16" and row["unit"] == "GFLOP/s" and row["isa"] != "avx512bf16":
+    if row["dtype"] == "bf16" and row["unit"] == "GFLOP/s" and row["isa"] not in ("avx512bf16", "neonbf16"):
         return "%.0f %% of bf16 dot" % (100 * share), None  # this CPU has no bf16 dot product to be held against
     if row["dtype"] == "i8":
         lower = row["share"] >= share or row["gflops"] >= I8_OF_PEAK * row["peak"]

@@ -95,7 +95,7 @@ static double limit_once(const problem *b, int32_t isa)
         double key = bench_read_rate(b->ctx, b->args.key.data, bytes), value = bench_read_rate(b->ctx, b->args.value.data, bytes);
         return 2 / (1 / key + 1 / value);
     }
-    if (b->dtype == ATTN_BF16 && isa == ATTN_ISA_AVX512BF16)
+    if (b->dtype == ATTN_BF16 && (isa == ATTN_ISA_AVX512BF16 || isa == ATTN_ISA_NEONBF16))
         one = bench_peak_bf16_of(1);
     return attn_ctx_threads(b->ctx) * (one > 0 ? one : bench_peak_at(isa, 1));
 }

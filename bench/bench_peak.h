@@ -126,6 +126,25 @@ static inline float loop_neon(void)
     return vgetq_lane_f32(a[0], 0);
 }
 #endif
+#if ATTN_HAVE_NEONBF16
+__attribute__((target(ATTN_TARGET_NEONBF16))) static inline float loop_neonbf16(void)
+{
+    float32x4_t a[24];
+    uint32x4_t ones = vdupq_n_u32(0x3f003f00);
+    __asm__ volatile("" : "+w"(ones));
+    const bfloat16x8_t x = vreinterpretq_bf16_u32(ones);
+    for (int k = 0; k < 24; k++)
+        a[k] = vdupq_n_f32((float)k);
+    for (int n = 0; n < ROUNDS; n++) {
+#pragma GCC unroll 24
+        for (int k = 0; k < 24; k++)
+            a[k] = vbfdotq_f32(a[k], x, x);
+    }
+    for (int k = 1; k < 24; k++)
+        a[0] = vaddq_f32(a[0], a[k]);
+    return vgetq_lane_f32(a[0], 0);
+}
+#endif
 static inline float loop_scalar(void)
 {
     float a[8];
@@ -150,7 +169,7 @@ static inline double bench_peak_at(int32_t isa, int passes)
         return best_rate(loop_avx2, 24.0 * 8 * 2 * ROUNDS, passes);
 #endif
 #if ATTN_HAVE_NEON
-    if (isa == ATTN_ISA_NEON)
+    if (isa >= ATTN_ISA_NEON)
         return best_rate(loop_neon, 24.0 * 4 * 2 * ROUNDS, passes);
 #endif
     (void)isa;
@@ -168,6 +187,10 @@ static inline double bench_peak_bf16_of(int passes)
 #if ATTN_HAVE_AVX512BF16
     if (attn_cpu_has_isa(ATTN_ISA_AVX512BF16))
         return best_rate(loop_bf16, 24.0 * 32 * 2 * ROUNDS, passes);
+#endif
+#if ATTN_HAVE_NEONBF16
+    if (attn_cpu_has_isa(ATTN_ISA_NEONBF16))
+        return best_rate(loop_neonbf16, 24.0 * 8 * 2 * ROUNDS, passes);
 #endif
     (void)passes;
     return 0;

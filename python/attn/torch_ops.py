@@ -19,7 +19,7 @@ from .context import Context, default_context
 from .errors import InvalidArgument, Unsupported
 
 _HALF = (torch.float16, torch.bfloat16)
-_BF16_LEVEL = "avx512bf16"
+_BF16_LEVELS = ("avx512bf16", "neonbf16")
 
 
 class Rules(NamedTuple):
@@ -73,13 +73,13 @@ def keeps_exact(query: Tensor, dropout_p: float, context: Optional[Context] = No
     products in bf16, forward and backward, need all arrays in it, and round more than an output's rounding changes."""
     if query.dtype != torch.bfloat16 or dropout_p:
         return query.dtype in _HALF
-    return not (multiplies_bf16() if context is None else context.isa == _BF16_LEVEL)
+    return not (multiplies_bf16() if context is None else context.isa in _BF16_LEVELS)
 
 
 @torch.compiler.assume_constant_result  # type: ignore
 def multiplies_bf16() -> bool:
     """Does this thread's own context multiply pairs of bf16 numbers? A compiled program asks once, when it is made."""
-    return default_context().isa == _BF16_LEVEL
+    return default_context().isa in _BF16_LEVELS
 
 
 def exact_out(query: Tensor, value: Tensor) -> Tensor:

@@ -16,6 +16,9 @@ static const attn_kernels avx512bf16_kernels = {ATTN_FWD_KERNEL_AVX512, ATTN_FWD
 #if ATTN_HAVE_NEON
 static const attn_kernels neon_kernels = {ATTN_FWD_KERNEL_NEON, NO_KERNEL};
 #endif
+#if ATTN_HAVE_NEONBF16
+static const attn_kernels neonbf16_kernels = {ATTN_FWD_KERNEL_NEON, ATTN_FWD_KERNEL_NEONBF16};
+#endif
 
 const attn_kernels *attn_kernels_for(int32_t isa)
 {
@@ -33,8 +36,12 @@ const attn_kernels *attn_kernels_for(int32_t isa)
         best = &avx512bf16_kernels;
 #endif
 #if ATTN_HAVE_NEON
-    if (isa == ATTN_ISA_NEON)
+    if (isa >= ATTN_ISA_NEON)
         best = &neon_kernels;
+#endif
+#if ATTN_HAVE_NEONBF16
+    if (isa == ATTN_ISA_NEONBF16)
+        best = &neonbf16_kernels;
 #endif
     (void)isa;
     return best;

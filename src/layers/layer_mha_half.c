@@ -46,7 +46,8 @@ static void convert(const attn_team *team, conversion *c, attn_team_fn fn)
 
 void attn_mha_narrow(const attn_team *team, const void *x, int64_t n, void *out)
 {
-    conversion c = {attn_pair_kernels_for(ATTN_ISA_AVX512BF16), x, out, n};
+    const int32_t isa = ATTN_ARCH_AARCH64 ? ATTN_ISA_NEONBF16 : ATTN_ISA_AVX512BF16; /* elsewhere nothing is narrowed */
+    conversion c = {attn_pair_kernels_for(isa), x, out, n};
     convert(team, &c, narrow_task);
 }
 

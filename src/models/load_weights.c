@@ -106,7 +106,7 @@ static attn_linear_format choose_format(const loader *l, const piece *p)
     if (l->options->act_i8)
         return dot_format(l, p);
     if (l->options->act_bf16) {
-        const bool pairs = attn_cpu_has_isa(ATTN_ISA_AVX512BF16);
+        const bool pairs = attn_cpu_has_isa(ATTN_ISA_AVX512BF16) || attn_cpu_has_isa(ATTN_ISA_NEONBF16);
         const attn_linear_format stored = stored_format(l, p);
         if (stored.format >= ATTN_PANEL_I8)
             return stored;

@@ -173,7 +173,8 @@ static void make_hard(world *w, attn_sdpa_backward_args *b, int kind, int32_t dt
 
 static void hard_scores(void **state)
 {
-    static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
+    static const int32_t levels[] = {ATTN_ISA_SCALAR,     ATTN_ISA_AVX2, ATTN_ISA_AVX512,
+                                     ATTN_ISA_AVX512BF16, ATTN_ISA_NEON, ATTN_ISA_NEONBF16};
     static const int32_t dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_F64};
     (void)state;
     for (int n = 0; n < 5 * 4 * N_KINDS * 2; n++) {
@@ -241,7 +242,8 @@ static void draw_mask(world *w, int pattern, int32_t dtype, bool odd, int64_t qu
 
 static void drawn_masks(void **state)
 {
-    static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
+    static const int32_t levels[] = {ATTN_ISA_SCALAR,     ATTN_ISA_AVX2, ATTN_ISA_AVX512,
+                                     ATTN_ISA_AVX512BF16, ATTN_ISA_NEON, ATTN_ISA_NEONBF16};
     static const int32_t types[] = {ATTN_BOOL, ATTN_F32, ATTN_BF16, ATTN_F16};
     enum { QUERIES = 200, KEYS = 420, DIM = 16 };
     (void)state;
@@ -325,7 +327,8 @@ static void gradients_with(int32_t isa, int32_t n_threads, int32_t dtype, char *
 
 static void bits_over_threads(void **state)
 {
-    static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
+    static const int32_t levels[] = {ATTN_ISA_SCALAR,     ATTN_ISA_AVX2, ATTN_ISA_AVX512,
+                                     ATTN_ISA_AVX512BF16, ATTN_ISA_NEON, ATTN_ISA_NEONBF16};
     const size_t bytes = (size_t)2 * (6 + 3 + 3) * 333 * 40 * 4;
     char *one = malloc(bytes), *many = malloc(bytes);
     (void)state;
@@ -366,10 +369,15 @@ static void neon(void **state)
     (void)state;
     run_level(ATTN_ISA_NEON);
 }
+static void neonbf16(void **state)
+{
+    (void)state;
+    run_level(ATTN_ISA_NEONBF16);
+}
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(scalar), cmocka_unit_test(avx2), cmocka_unit_test(avx512), cmocka_unit_test(avx512bf16), cmocka_unit_test(neon),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(scalar), cmocka_unit_test(avx2), cmocka_unit_test(avx512), cmocka_unit_test(avx512bf16), cmocka_unit_test(neon), cmocka_unit_test(neonbf16),
                                        cmocka_unit_test(hard_scores), cmocka_unit_test(drawn_masks), cmocka_unit_test(bits_over_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

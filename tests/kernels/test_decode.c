@@ -11,7 +11,8 @@
 #include "ops/sdpa/decode_path.h"
 #include "properties/cache_world.h"
 
-static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
+static const int32_t levels[] = {ATTN_ISA_SCALAR,     ATTN_ISA_AVX2, ATTN_ISA_AVX512,
+                                 ATTN_ISA_AVX512BF16, ATTN_ISA_NEON, ATTN_ISA_NEONBF16};
 #define N_LEVELS ((int)(sizeof levels / sizeof *levels))
 
 static attn_ctx *context_of(int32_t isa, int32_t n_threads)

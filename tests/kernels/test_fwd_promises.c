@@ -9,7 +9,8 @@
 #include "core/cpu.h"
 #include "fwd_world.h"
 
-static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_NEON};
+static const int32_t levels[] = {ATTN_ISA_SCALAR,     ATTN_ISA_AVX2, ATTN_ISA_AVX512,
+                                 ATTN_ISA_AVX512BF16, ATTN_ISA_NEON, ATTN_ISA_NEONBF16};
 #define N_LEVELS ((int)(sizeof levels / sizeof *levels))
 /* What does not depend on the arithmetic is asked at every level in f32 and in bf16, which has kernels of its own there. */
 #define N_CASES (2 * N_LEVELS)

@@ -81,12 +81,17 @@ static void neon(void **state)
     (void)state;
     run_level(ATTN_ISA_NEON);
 }
+static void neonbf16(void **state)
+{
+    (void)state;
+    run_level(ATTN_ISA_NEONBF16);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scalar),     cmocka_unit_test(avx2), cmocka_unit_test(avx512),
-        cmocka_unit_test(avx512bf16), cmocka_unit_test(neon),
+        cmocka_unit_test(avx512bf16), cmocka_unit_test(neon), cmocka_unit_test(neonbf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

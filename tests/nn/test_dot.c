@@ -15,7 +15,7 @@
 
 #define MAX_ROWS 101
 
-static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
+static const int32_t levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEONDOT};
 static uint64_t rng_state = 88172645463325252u;
 
 static float uniform(void)
@@ -176,7 +176,7 @@ static void test_levels(void **state)
 static void test_pairs(void **state)
 {
     (void)state;
-    const int32_t isas[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX512BF16};
+    const int32_t isas[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX512BF16, ATTN_ISA_NEONBF16};
     const int64_t shapes[][2] = {{32, 16}, {64, 40}, {13, 7}, {301, 75}}, counts[] = {1, 2, 11, 12, 13, MAX_ROWS};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const int64_t n_in = shapes[s][0], n_out = shapes[s][1];

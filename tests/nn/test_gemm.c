@@ -229,7 +229,7 @@ static double rounded(float x)
 }
 
 static const int32_t bf16_levels[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16,
-                                      ATTN_ISA_NEON};
+                                      ATTN_ISA_NEON,   ATTN_ISA_NEONBF16};
 
 /* A product of two bf16 numbers has 16 bits, so it is exact in f32; what is rounded are the k additions, that of the
  * bias, and in scalar code nothing more: (k + 1) 2^-24 sum|terms|, above and below the line. */

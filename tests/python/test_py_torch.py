@@ -62,7 +62,7 @@ class Torch(unittest.TestCase):
             want = torch_hooks._original(*wide, is_causal=True)
         got = functional.scaled_dot_product_attention(*inputs, is_causal=True)
         kept = got.grad_fn.saved_tensors[5].dtype
-        self.assertEqual(kept, torch.bfloat16 if attn.Context().isa == "avx512bf16" else torch.float32)
+        self.assertEqual(kept, torch.bfloat16 if attn.Context().isa in ("avx512bf16", "neonbf16") else torch.float32)
         self.close(got.detach(), want.detach(), "out")
         for g, w, name in zip(torch.autograd.grad(got, inputs, d), torch.autograd.grad(want, wide, d.double()), "qkv"):
             self.close(g, w, "d_" + name)

@@ -1,5 +1,5 @@
-/* nn_pair.h - products of bf16 activations with bf16 weights in pairs of inputs (--act-bf16), sums in f32: vdpbf16ps where the CPU has
- * it. Only for those who ask; elsewhere bf16 weights meet f32 activations (nn_kernels.h).
+/* nn_pair.h - products of bf16 activations with bf16 weights in pairs of inputs (--act-bf16), sums in f32: vdpbf16ps or bfdot where the CPU has
+ * one. Only for those who ask; elsewhere bf16 weights meet f32 activations (nn_kernels.h).
  *
  * One accumulator per output over ascending pairs, so the bits depend neither on the number of rows nor on threads. The
  * instruction takes subnormal numbers as 0. */
@@ -20,14 +20,16 @@ typedef struct attn_pair_kernels {
                    const attn_panels_end *end, float *y, int64_t ldy);
 } attn_pair_kernels;
 
-/* The kernels of an ISA level; plain C below AVX512-BF16. */
+/* The kernels of an ISA level; plain C where it does not multiply bf16. */
 const attn_pair_kernels *attn_pair_kernels_for(int32_t isa);
 
 extern const attn_pair_kernels attn_pair_kernels_scalar;
 extern const attn_pair_kernels attn_pair_kernels_avx512bf16;
+extern const attn_pair_kernels attn_pair_kernels_neonbf16;
 
-/* The general product of operands that are rounded to bf16 while they are packed; NULL below AVX512-BF16. */
+/* The general product of operands that are rounded to bf16 while they are packed; NULL where a level does not multiply bf16. */
 const attn_gemm_kernels *attn_pair_gemm(int32_t isa);
+const attn_gemm_kernels *attn_pair_gemm_neonbf16(void);
 
 /* Inputs with the zero that makes them even. */
 static inline int64_t attn_pair_inputs(int64_t n_in)

@@ -24,6 +24,10 @@ const attn_gemm_kernels *attn_pair_gemm(int32_t isa)
 #else
 const attn_gemm_kernels *attn_pair_gemm(int32_t isa)
 {
+#if ATTN_HAVE_NEONBF16
+    if (isa == ATTN_ISA_NEONBF16)
+        return attn_pair_gemm_neonbf16();
+#endif
     (void)isa;
     return NULL;
 }

@@ -46,6 +46,10 @@ const attn_pair_kernels *attn_pair_kernels_for(int32_t isa)
     if (isa == ATTN_ISA_AVX512BF16)
         return &attn_pair_kernels_avx512bf16;
 #endif
+#if ATTN_HAVE_NEONBF16
+    if (isa == ATTN_ISA_NEONBF16)
+        return &attn_pair_kernels_neonbf16;
+#endif
     (void)isa;
     return &attn_pair_kernels_scalar;
 }

@@ -93,6 +93,6 @@ static inline void attn_end_turn(_Atomic uint32_t *ticket, uint32_t turn)
 }
 
 extern const attn_bwd_kernels attn_bwd_kernels_scalar, attn_bwd_kernels_avx2, attn_bwd_kernels_avx512, attn_bwd_kernels_avx512bf16,
-    attn_bwd_kernels_neon;
+    attn_bwd_kernels_neon, attn_bwd_kernels_neonbf16;
 
 #endif

@@ -14,9 +14,12 @@ const attn_bwd_kernels *attn_bwd_kernels_for(int32_t isa, const attn_bwd_problem
 #if ATTN_HAVE_AVX512BF16
     if (isa == ATTN_ISA_AVX512BF16 && suits_bf16(g))
         return &attn_bwd_kernels_avx512bf16;
-#else
-    (void)suits_bf16, (void)g;
 #endif
+#if ATTN_HAVE_NEONBF16
+    if (isa == ATTN_ISA_NEONBF16 && suits_bf16(g))
+        return &attn_bwd_kernels_neonbf16;
+#endif
+    (void)suits_bf16, (void)g;
     switch (isa) {
 #if ATTN_HAVE_AVX512
     case ATTN_ISA_AVX512:
@@ -29,6 +32,8 @@ const attn_bwd_kernels *attn_bwd_kernels_for(int32_t isa, const attn_bwd_problem
 #endif
 #if ATTN_HAVE_NEON
     case ATTN_ISA_NEON:
+    case ATTN_ISA_NEONDOT:
+    case ATTN_ISA_NEONBF16:
         return &attn_bwd_kernels_neon;
 #endif
     default:

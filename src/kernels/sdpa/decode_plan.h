@@ -81,5 +81,6 @@ void attn_decode_split_avx2(attn_decode_task *task);
 void attn_decode_split_avx512(attn_decode_task *task);
 void attn_decode_split_avx512bf16(attn_decode_task *task); /* queries, keys and values in bf16 */
 void attn_decode_split_neon(attn_decode_task *task);
+void attn_decode_split_neonbf16(attn_decode_task *task); /* as avx512bf16 */
 
 #endif

@@ -78,6 +78,7 @@ void attn_fwd_strip_avx2(const attn_fwd_plan *, const attn_fwd_task *, const att
 void attn_fwd_strip_avx512(const attn_fwd_plan *, const attn_fwd_task *, const attn_fwd_task *, void *);
 void attn_fwd_strip_avx512bf16(const attn_fwd_plan *, const attn_fwd_task *, const attn_fwd_task *, void *);
 void attn_fwd_strip_neon(const attn_fwd_plan *, const attn_fwd_task *, const attn_fwd_task *, void *);
+void attn_fwd_strip_neonbf16(const attn_fwd_plan *, const attn_fwd_task *, const attn_fwd_task *, void *);
 
 /* {strip, lanes, vectors, keys, dims, panel, pair, strip_floats}; the stubs define the same numbers but the last. CPUs with AVX-512 have
  * at least 1 MB of second-level cache, of which a strip takes 384 KB; elsewhere 192 KB of 512. */
@@ -86,5 +87,6 @@ void attn_fwd_strip_neon(const attn_fwd_plan *, const attn_fwd_task *, const att
 #define ATTN_FWD_KERNEL_AVX512 {attn_fwd_strip_avx512, 16, 3, 8, 8, 16, 1, 98304}
 #define ATTN_FWD_KERNEL_AVX512BF16 {attn_fwd_strip_avx512bf16, 16, 3, 8, 8, 16, 2, 98304}
 #define ATTN_FWD_KERNEL_NEON {attn_fwd_strip_neon, 4, 3, 8, 8, 8, 1, 49152}
+#define ATTN_FWD_KERNEL_NEONBF16 {attn_fwd_strip_neonbf16, 4, 3, 8, 8, 8, 2, 49152}
 
 #endif

@@ -4,6 +4,7 @@
 #define ATTN_KERNELS_SIMD_PAIRS_AVX512BF16_H
 
 typedef __m512i v_pair;
+typedef v_pair v_pair_one; /* one slot that meets a whole vector: here in every lane */
 
 /* clang-format off */
 ATTN_INLINE v_pair v_pair_zero(void) { return _mm512_setzero_si512(); }
@@ -14,13 +15,21 @@ ATTN_INLINE v_pair v_pair_set1(const void *pair)
     memcpy(&bits, pair, sizeof bits);
     return _mm512_set1_epi32(bits);
 }
+ATTN_INLINE v_pair v_pair_of_f32(v_f32 x) { return _mm512_castps_si512(x); }
+ATTN_INLINE v_pair_one v_pair_one_at(const void *pair) { return v_pair_set1(pair); }
 ATTN_INLINE v_pair v_pair_load(const float *slots) { return _mm512_loadu_si512(slots); }
 ATTN_INLINE void v_pair_store(float *slots, v_pair x) { _mm512_storeu_si512(slots, x); }
 
 /* c + a.second * b.second, then + a.first * b.first; each sum rounded once, numbers below 2^-126 count as 0. */
 ATTN_INLINE v_f32 v_pair_dot(v_pair a, v_pair b, v_f32 c) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }
 
-/* Both rounded to nearest even. */
+ATTN_INLINE v_f32 v_pair_dot_one(v_pair_one a, v_pair b, v_f32 c) { return v_pair_dot(a, b, c); }
+
+/* One number, rounded to nearest even; and two. */
+ATTN_INLINE uint32_t v_pair_bf16(float x)
+{
+    return (uint32_t)_mm256_cvtsi256_si32((__m256i)_mm512_cvtneps_pbh(v_set1(x))) & 0xffffu;
+}
 ATTN_INLINE v_pair v_pair_narrow(v_f32 first, v_f32 second)
 {
     const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5,

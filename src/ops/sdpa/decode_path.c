@@ -46,8 +46,12 @@ static attn_decode_fn decode_kernel(int32_t isa, const attn_problem *p)
     if (isa >= ATTN_ISA_AVX2 && isa <= ATTN_ISA_AVX512BF16)
         return attn_decode_split_avx2;
 #endif
+#if ATTN_HAVE_NEONBF16
+    if (isa == ATTN_ISA_NEONBF16 && p->kv_dtype == ATTN_BF16 && p->a.query.dtype == ATTN_BF16)
+        return attn_decode_split_neonbf16;
+#endif
 #if ATTN_HAVE_NEON
-    if (isa == ATTN_ISA_NEON)
+    if (isa >= ATTN_ISA_NEON)
         return attn_decode_split_neon;
 #endif
     (void)isa, (void)p;

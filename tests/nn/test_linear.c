@@ -2,6 +2,7 @@
  * against io/dequant. */
 #include <math.h>
 #include <pthread.h>
+#include <unistd.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -249,7 +250,8 @@ static void *run_there(void *arg)
 static void test_small_stack(void **state)
 {
     (void)state;
-    enum { N_IN = 800, N_OUT = 70, ROWS = 96, STACK = 64 << 10 };
+    enum { N_IN = 800, N_OUT = 70, ROWS = 96 };
+    const long least = sysconf(_SC_THREAD_STACK_MIN), stack = least > 64 << 10 ? least : 64 << 10;
     static float w[N_OUT * N_IN], x[ROWS * N_IN], here[ROWS * N_OUT], there[ROWS * N_OUT], scratch[N_IN];
     const int32_t formats[] = {ATTN_PANEL_F32, ATTN_PANEL_BF16};
     for (int i = 0; i < N_OUT * N_IN; i++)
@@ -270,7 +272,7 @@ static void test_small_stack(void **state)
             memset(there, 0, sizeof there);
             run(levels[l], 1, &linear, x, ROWS, here, N_OUT);
             assert_int_equal(pthread_attr_init(&attributes), 0);
-            assert_int_equal(pthread_attr_setstacksize(&attributes, STACK), 0);
+            assert_int_equal(pthread_attr_setstacksize(&attributes, (size_t)stack), 0);
             assert_int_equal(pthread_create(&thread, &attributes, run_there, &s), 0);
             assert_int_equal(pthread_join(thread, NULL), 0);
             pthread_attr_destroy(&attributes);

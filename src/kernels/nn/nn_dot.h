@@ -67,16 +67,4 @@ static inline int64_t attn_dot_place(int64_t k)
     return 8 * (k % 4) + k / 4 % 2 * 4 + k / 8;
 }
 
-/* What `end` adds to the sums of a panel that are stored already. */
-static inline void attn_dot_add_end(int mr, const attn_panels_end *end, float *y, int64_t ldy)
-{
-    for (int m = 0; m < mr; m++)
-        for (int n = 0; n < ATTN_PANEL; n++) {
-            if (end->bias)
-                y[m * ldy + n] += end->bias[n];
-            if (end->residual)
-                y[m * ldy + n] += end->residual[m * end->ld_residual + n];
-        }
-}
-
 #endif

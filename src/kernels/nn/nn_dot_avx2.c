@@ -116,7 +116,7 @@ ATTN_INLINE void dot_tile_d8(int mr, int np, const attn_panels *w, int64_t panel
     (void)np;
     dot_half_d8(mr, w, panel, 0, x, row, y, ldy);
     dot_half_d8(mr, w, panel, 1, x, row, y, ldy);
-    attn_dot_add_end(mr, end, y, ldy);
+    attn_panels_add_end(mr, end, y, ldy);
 }
 
 ATTN_INLINE void dot_half_u4(int mr, const attn_panels *w, int64_t panel, int half, const attn_dot_rows *x, int64_t row,
@@ -157,7 +157,7 @@ ATTN_INLINE void dot_tile_u4(int mr, int np, const attn_panels *w, int64_t panel
     (void)np;
     dot_half_u4(mr, w, panel, 0, x, row, y, ldy);
     dot_half_u4(mr, w, panel, 1, x, row, y, ldy);
-    attn_dot_add_end(mr, end, y, ldy);
+    attn_panels_add_end(mr, end, y, ldy);
 }
 
 #include "kernels/nn/nn_dot.inc"

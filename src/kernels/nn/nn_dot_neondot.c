@@ -192,15 +192,17 @@ ATTN_INLINE void dot_part_u4(const int mr, const int nv, const attn_panels *w, i
 /* mr rows of a panel, in halves where they are many. */
 #define DOT_TILE(name, part)                                                                       \
     ATTN_INLINE void name(const int mr, int np, const attn_panels *w, int64_t panel,               \
-                          const attn_dot_rows *x, int64_t row, float *y, int64_t ldy)              \
+                          const attn_dot_rows *x, int64_t row, const attn_panels_end *end,         \
+                          float *y, int64_t ldy)                                                   \
     {                                                                                              \
         (void)np;                                                                                  \
         if (mr <= DOT_FEW) {                                                                       \
             part(mr, DOT_WHOLE, w, panel, 0, x, row, y, ldy);                                      \
-            return;                                                                                \
+        } else {                                                                                   \
+            part(mr, DOT_WHOLE / 2, w, panel, 0, x, row, y, ldy);                                  \
+            part(mr, DOT_WHOLE / 2, w, panel, DOT_WHOLE / 2, x, row, y, ldy);                      \
         }                                                                                          \
-        part(mr, DOT_WHOLE / 2, w, panel, 0, x, row, y, ldy);                                      \
-        part(mr, DOT_WHOLE / 2, w, panel, DOT_WHOLE / 2, x, row, y, ldy);                          \
+        attn_panels_add_end(mr, end, y, ldy);                                                      \
     }
 DOT_TILE(dot_tile_d8, dot_part_d8)
 DOT_TILE(dot_tile_u4, dot_part_u4)

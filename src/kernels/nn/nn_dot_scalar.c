@@ -82,7 +82,7 @@ static void dot_tile_any(int mr, int np, const attn_panels *w, int64_t panel, co
             }
         }
     }
-    attn_dot_add_end(mr, end, y, ldy);
+    attn_panels_add_end(mr, end, y, ldy);
 }
 
 #define dot_tile_d8 dot_tile_any

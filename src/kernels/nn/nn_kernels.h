@@ -83,6 +83,25 @@ static inline attn_panels_end attn_panels_end_at(const attn_panels_end *end, int
     return (attn_panels_end){end->bias, end->residual ? end->residual + m * end->ld_residual : NULL, end->ld_residual};
 }
 
+/* The same from panel p on. */
+static inline attn_panels_end attn_panels_end_of_panel(const attn_panels_end *end, int64_t p)
+{
+    const int64_t at = p * ATTN_PANEL;
+    return (attn_panels_end){end->bias ? end->bias + at : NULL, end->residual ? end->residual + at : NULL, end->ld_residual};
+}
+
+/* What `end` adds to the sums of a panel that are stored already. */
+static inline void attn_panels_add_end(int mr, const attn_panels_end *end, float *y, int64_t ldy)
+{
+    for (int m = 0; m < mr; m++)
+        for (int n = 0; n < ATTN_PANEL; n++) {
+            if (end->bias)
+                y[m * ldy + n] += end->bias[n];
+            if (end->residual)
+                y[m * ldy + n] += end->residual[m * end->ld_residual + n];
+        }
+}
+
 /* Asks for a part of n panels from `panel` on, for tile `part` of `parts` that pass over the panels before them; with few tiles there is
  * no time for it. What lies behind the last panel is not asked for. */
 static inline void attn_panels_ahead(const attn_panels *w, int64_t panel, int64_t n, int64_t part, int64_t parts)

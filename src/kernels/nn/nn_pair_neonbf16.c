@@ -53,14 +53,16 @@ ATTN_INLINE void pair_tile(const int mr, int64_t n_in, const uint16_t *w, const 
 }
 
 static void one_panel(const uint16_t *w, int64_t n_in, const uint16_t *x, int64_t ldx, int64_t rows,
-                      float *y, int64_t ldy)
+                      const attn_panels_end *all, float *y, int64_t ldy)
 {
 #define PAIR_CASE(mr)                                                                              \
     case mr:                                                                                       \
         pair_tile(mr, n_in, w, x, ldx, y, ldy);                                                    \
         break;
-    for (; rows > 0; rows -= PAIR_MR, x += PAIR_MR * ldx, y += PAIR_MR * ldy) {
-        switch (rows < PAIR_MR ? rows : PAIR_MR) {
+    for (int64_t m = 0; m < rows; m += PAIR_MR, x += PAIR_MR * ldx, y += PAIR_MR * ldy) {
+        const int left = rows - m < PAIR_MR ? (int)(rows - m) : PAIR_MR;
+        const attn_panels_end end = attn_panels_end_at(all, m);
+        switch (left) {
             PAIR_CASE(1)
             PAIR_CASE(2)
             PAIR_CASE(3)
@@ -70,17 +72,20 @@ static void one_panel(const uint16_t *w, int64_t n_in, const uint16_t *x, int64_
         default:
             break;
         }
+        attn_panels_add_end(left, &end, y, ldy);
     }
 #undef PAIR_CASE
 }
 
 static void panels(const attn_panels *w, int64_t panel, int64_t n_panels, const uint16_t *x,
-                   int64_t ldx, int64_t rows, float *y, int64_t ldy)
+                   int64_t ldx, int64_t rows, const attn_panels_end *end, float *y, int64_t ldy)
 {
     const int64_t n_in = attn_pair_inputs(w->n_in);
-    for (int64_t p = 0; p < n_panels; p++)
+    for (int64_t p = 0; p < n_panels; p++) {
+        const attn_panels_end one = attn_panels_end_of_panel(end, p);
         one_panel((const uint16_t *)w->values + (panel + p) * n_in * ATTN_PANEL, n_in, x, ldx, rows,
-                  y + p * ATTN_PANEL, ldy);
+                  &one, y + p * ATTN_PANEL, ldy);
+    }
 }
 
 const attn_pair_kernels attn_pair_kernels_neonbf16 = {

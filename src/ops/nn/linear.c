@@ -11,6 +11,8 @@
 #define QUANTISE_ROWS 16
 /* Different 8-bit rows in a run: those of queries, keys and values, each balanced in its way. */
 #define MAX_DOTS 3
+/* Weights of one task of a row alone, at least, where threads do not lack work by it. */
+#define PART_BYTES ((int64_t)512 << 10)
 
 /* Inputs that 8-bit rows have. */
 static int64_t padded(int64_t n_in)
@@ -238,6 +240,20 @@ static void dot_panels(const run_plan *plan, const attn_linear_job *job, const a
 
 /* ---- the loop ---- */
 
+/* Tasks of one run, about: one thread gets as few as possible, more get up to four each, but none of a row alone much less than
+ * PART_BYTES: where a task begins memory has to be asked anew. */
+static int64_t task_count(const run_plan *plan)
+{
+    const int64_t n_threads = plan->worker->n_threads;
+    int64_t bytes = 0;
+    for (int32_t j = 0; j < plan->n_jobs; j++) {
+        const attn_panels *w = &plan->jobs[j].linear->w;
+        bytes += attn_panel_count(w) * attn_panel_bytes(w->format, w->n_in);
+    }
+    const int64_t parts = plan->rows > 1 ? 4 * n_threads : bytes / PART_BYTES;
+    return n_threads <= 1 ? 1 : parts < n_threads ? n_threads : parts > 4 * n_threads ? 4 * n_threads : parts;
+}
+
 static void run_task(void *arg, int64_t task, int32_t worker)
 {
     const run_plan *plan = arg;
@@ -278,8 +294,7 @@ void attn_linear_run(const attn_worker *worker, const attn_linear_job *jobs, int
     int64_t panels = 0;
     for (int32_t j = 0; j < n_jobs; j++)
         panels += attn_panel_count(&jobs[j].linear->w);
-    /* one thread: as few tasks as possible; more: about four for each in a decode step, whole groups of 4 panels */
-    const int64_t parts = n_threads <= 1 ? 1 : 4 * (int64_t)n_threads;
+    const int64_t parts = task_count(&plan); /* of whole groups of 4 panels */
     plan.group = (panels + parts - 1) / parts;
     if (rows >= ROW_CHUNK) /* many rows: with more threads small tasks, as all wait for the last one */
         plan.group = n_threads <= 1 ? 32 : 8;

@@ -142,14 +142,18 @@ static found measure(const problem *b, bool backward, const settings *how, int32
     return f;
 }
 
-/* Seconds of row and reference, in turns; for cliffs. */
+/* Seconds of row and reference, in turns; for cliffs. 0: the table has no such reference. */
 static double reference_best(const shape *s, int32_t dtype, int32_t threads, const settings *how, double *best)
 {
     problem pair[2];
     double least[2] = {1e9, 1e9};
+    const shape *reference = NULL;
     for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
         if (!strcmp(shapes[n].id, s->reference))
-            problem_make(&pair[1], &shapes[n], dtype);
+            reference = &shapes[n];
+    if (!reference)
+        return 0;
+    problem_make(&pair[1], reference, dtype);
     problem_make(&pair[0], s, dtype);
     pair[0].ctx = pair[1].ctx = bench_context(threads, how->isa);
     call(&pair[0], false), call(&pair[1], false);

@@ -29,7 +29,7 @@
  * streams, and some rows ahead. Such requests are dropped when too many are under way (Zen 4 takes 200 GB/s of them), so that one is
  * not enough; both go to the second cache, since those to the first keep loads waiting. */
 #define ATTN_DECODE_STREAMS 8
-#define ATTN_DECODE_NEAR 16   /* rows */
+#define ATTN_DECODE_NEAR 32   /* rows */
 #define ATTN_DECODE_STEP 16   /* keys by which holes are noted */
 
 typedef struct attn_decode_row {

@@ -23,7 +23,7 @@
 
 /* Rows of activations. n_in: padded with zeros to a multiple of 32. */
 typedef struct attn_dot_rows {
-    int64_t n_rows, n_in, group, n_groups; /* group: inputs that share a scale, a multiple of 32 */
+    int64_t n_rows, n_in, group, n_groups; /* n_rows: at least as many as there are; group: inputs that share a scale, a multiple of 32 */
     int8_t *q;      /* [rows][n_in] */
     int16_t *wide;  /* the same as 16-bit numbers, for AVX2 */
     float *scale;   /* [n_groups][n_rows] */

@@ -107,10 +107,17 @@ static void finish_rows(const run_plan *plan, const attn_linear_job *job, row_en
 
 /* ---- 8- and 16-bit activations ---- */
 
+/* From the scales of one group to those of the next: an odd number of cache lines, since at a power of two, 1,024 rows, all groups of a
+ * row would fall to the same few lines of L1. */
+static int64_t rows_apart(int64_t rows)
+{
+    return ((rows + 15) / 16 | 1) * 16;
+}
+
 size_t attn_linear_scratch(int64_t rows, int64_t n_in)
 {
     const int64_t n = padded(n_in);
-    return MAX_DOTS * ((size_t)(rows * n) * 3 + (size_t)(rows * (n / ATTN_PANEL_BLOCK)) * 12 + 5 * 64);
+    return MAX_DOTS * ((size_t)(rows * n) * 3 + (size_t)(rows_apart(rows) * (n / ATTN_PANEL_BLOCK)) * 12 + 5 * 64);
 }
 
 static void *carve(char **at, size_t bytes)
@@ -138,15 +145,15 @@ static void plan_dots(run_plan *plan)
         if (plan->which[j] >= 0)
             continue;
         attn_dot_rows *d = &plan->dots[plan->n_dots];
-        d->n_rows = plan->rows;
+        d->n_rows = rows_apart(plan->rows);
         d->n_in = padded(w->n_in);
         d->group = w->scale_block;
         d->n_groups = d->group ? (d->n_in + d->group - 1) / d->group : 0;
         d->wide = carve(&at, (size_t)(plan->rows * d->n_in) * sizeof *d->wide);
         d->q = carve(&at, (size_t)(plan->rows * d->n_in));
-        d->scale = carve(&at, (size_t)(plan->rows * d->n_groups) * sizeof *d->scale);
-        d->total = carve(&at, (size_t)(plan->rows * d->n_groups) * sizeof *d->total);
-        d->start = carve(&at, (size_t)(plan->rows * d->n_groups) * sizeof *d->start);
+        d->scale = carve(&at, (size_t)(d->n_rows * d->n_groups) * sizeof *d->scale);
+        d->total = carve(&at, (size_t)(d->n_rows * d->n_groups) * sizeof *d->total);
+        d->start = carve(&at, (size_t)(d->n_rows * d->n_groups) * sizeof *d->start);
         plan->dot_jobs[plan->n_dots] = job;
         plan->which[j] = plan->n_dots++;
     }

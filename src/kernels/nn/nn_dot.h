@@ -19,7 +19,6 @@
 #include "kernels/nn/nn_kernels.h"
 
 #define ATTN_DOT_MAX_ROWS 96
-#define ATTN_DOT_GROUP 64 /* the most inputs of a group that a balanced matrix has */
 
 /* Rows of activations. n_in: padded with zeros to a multiple of 32. */
 typedef struct attn_dot_rows {
@@ -33,8 +32,8 @@ typedef struct attn_dot_rows {
 
 typedef struct attn_dot_kernels {
     const char *isa;
-    /* Rows m .. m + rows - 1 of `to` from rows x[n], ldx apart, n <= n_in; balance: NULL, or multipliers of x[n] (groups of at most
-     * ATTN_DOT_GROUP). A group with a NaN or an infinity has no finite scale. */
+    /* Rows m .. m + rows - 1 of `to` from rows x[n], ldx apart, n <= n_in; balance: NULL, or multipliers of x[n] (groups of 32
+     * only). A group with a NaN or an infinity has no finite scale. */
     void (*quantise)(const float *x, int64_t ldx, int64_t rows, const float *balance, int64_t n, const attn_dot_rows *to, int64_t m);
     /* y[m - first_row][16 outputs of n_panels panels from `panel` on], n_panels 1 or 2, for rows first_row .. first_row + rows - 1,
      * with what `end` adds; whole panels are written. w is a D8 or U4 matrix whose scale_block, where the file's rows are longer, is

@@ -309,9 +309,10 @@ typedef struct attn_sdpa_args {
  *     |out - exact| <= (2 (head_dim + 8) u A + (2 keys + 24) u) * sum_j w_j |v_j|, then one rounding to out's dtype
  *     |lse - exact| <= (head_dim + 8) u A + (keys + 16) u + 2 u |lse|
  * Where f32 is used, a weight below 2^-126 of its row's largest may be 0.
- * At ATTN_ISA_AVX512BF16, where query, key, value and out are all bf16, rows are more than 16 (queries times heads of a
- * group) and nothing is dropped, products are in bf16: each weight is rounded to bf16, the sum that divides is of the rounded
- * weights, lse is of the exact ones. That adds at most 2^-6.99 * sum_j w_j |v_j| to out; numbers below 2^-126 count as 0.
+ * At ATTN_ISA_AVX512BF16 and _NEONBF16, where query, key, value and out are all bf16, rows are more than 16 (queries times
+ * heads of a group) and nothing is dropped, products are in bf16: each weight is rounded to bf16, the sum that divides is of
+ * the rounded weights, lse is of the exact ones. That adds at most 2^-6.99 * sum_j w_j |v_j| to out; numbers below 2^-126 count as 0.
+ * At _NEONBF16 a sum of n products has (n + 1) u of their sizes, not n u: the bounds above have room for that.
  *
  * workspace: attn_sdpa_workspace() bytes, 64-byte aligned: then the call allocates nothing. Or NULL, 0 to
  * use the context's arena (grown when needed, kept until destroy). Memory is linear in seq_q and seq_kv.
@@ -384,10 +385,10 @@ typedef struct attn_sdpa_backward_args {
  *     d_value:                     sum of e_i w_ij f_ij |d_out_i|
  * and n u of the summed sizes for a sum of n terms (w M for E, the old value too when accumulating), then one
  * rounding to the gradient's dtype. Where f32 is used, a weight below 2^-126 may be 0.
- * At ATTN_ISA_AVX512BF16, where query, key, value, out and d_out are all bf16 and nothing is dropped, larger problems multiply
- * in bf16: each weight, and each scaled gradient of a score, is rounded to bf16 once. That adds at most 2^-7.98 w_ij M_ij to
- * E_ij in d_query and d_key (not in the gradients of tables) and 2^-7.98 to e_i in d_value; numbers below 2^-126
- * count as 0.
+ * At ATTN_ISA_AVX512BF16 and _NEONBF16, where query, key, value, out and d_out are all bf16 and nothing is dropped, larger
+ * problems multiply in bf16: each weight, and each scaled gradient of a score, is rounded to bf16 once. That adds at most
+ * 2^-7.98 w_ij M_ij to E_ij in d_query and d_key (not in the gradients of tables) and 2^-7.98 to e_i in d_value; numbers below 2^-126
+ * count as 0. At _NEONBF16 a sum of n terms has (n + 1) u.
  * Returns as attn_sdpa_forward; INVALID_ARGUMENT too when forward->lse is NULL and query has rows. */
 ATTN_API attn_status attn_sdpa_backward(attn_ctx *ctx, const attn_sdpa_backward_args *args,
                                         void *workspace, size_t workspace_bytes);

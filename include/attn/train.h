@@ -145,7 +145,7 @@ typedef struct attn_trainer_options {
     size_t struct_size;
     int32_t arch;            /* ATTN_TRAIN_* */
     int32_t dtype;           /* ATTN_F32 (0); ATTN_BF16: products of linear layers and of their gradients round both
-                                operands to bf16, and at ATTN_ISA_AVX512BF16 those of attention without
+                                operands to bf16, and at ATTN_ISA_AVX512BF16, _NEONBF16 those of attention without
                                 dropout; sums, states, gradients and weights stay f32 */
     uint32_t flags;          /* ATTN_TRAIN_PRE_NORM, ... */
     int32_t n_threads;       /* 0: as attn_ctx_options; does not change the numbers */

@@ -10,6 +10,10 @@
 #include "fwd_world.h"
 #include "bwd_world.h"
 
+static const int32_t levels[] = {ATTN_ISA_SCALAR,     ATTN_ISA_AVX2, ATTN_ISA_AVX512,
+                                 ATTN_ISA_AVX512BF16, ATTN_ISA_NEON, ATTN_ISA_NEONBF16};
+#define N_LEVELS ((int)(sizeof levels / sizeof *levels))
+
 #define N_PROBLEMS 500 /* per level; ATTN_FWD_PROBLEMS in the environment replaces it */
 
 static attn_view gradient_of(world *w, const attn_cview *of, int32_t dtype, bool odd)
@@ -173,11 +177,9 @@ static void make_hard(world *w, attn_sdpa_backward_args *b, int kind, int32_t dt
 
 static void hard_scores(void **state)
 {
-    static const int32_t levels[] = {ATTN_ISA_SCALAR,     ATTN_ISA_AVX2, ATTN_ISA_AVX512,
-                                     ATTN_ISA_AVX512BF16, ATTN_ISA_NEON, ATTN_ISA_NEONBF16};
     static const int32_t dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_F64};
     (void)state;
-    for (int n = 0; n < 5 * 4 * N_KINDS * 2; n++) {
+    for (int n = 0; n < N_LEVELS * 4 * N_KINDS * 2; n++) {
         world w;
         attn_sdpa_backward_args args;
         attn_bwd_problem g;
@@ -242,12 +244,10 @@ static void draw_mask(world *w, int pattern, int32_t dtype, bool odd, int64_t qu
 
 static void drawn_masks(void **state)
 {
-    static const int32_t levels[] = {ATTN_ISA_SCALAR,     ATTN_ISA_AVX2, ATTN_ISA_AVX512,
-                                     ATTN_ISA_AVX512BF16, ATTN_ISA_NEON, ATTN_ISA_NEONBF16};
     static const int32_t types[] = {ATTN_BOOL, ATTN_F32, ATTN_BF16, ATTN_F16};
     enum { QUERIES = 200, KEYS = 420, DIM = 16 };
     (void)state;
-    for (int n = 0; n < 5 * N_DRAWN * 4 * 2; n++) {
+    for (int n = 0; n < N_LEVELS * N_DRAWN * 4 * 2; n++) {
         const int pattern = n / 8 % N_DRAWN;
         const int32_t type = types[n / 2 % 4], dtype = type == ATTN_BOOL ? ATTN_F32 : type;
         if (type == ATTN_BOOL && pattern == TWO_ARRAYS)
@@ -327,12 +327,10 @@ static void gradients_with(int32_t isa, int32_t n_threads, int32_t dtype, char *
 
 static void bits_over_threads(void **state)
 {
-    static const int32_t levels[] = {ATTN_ISA_SCALAR,     ATTN_ISA_AVX2, ATTN_ISA_AVX512,
-                                     ATTN_ISA_AVX512BF16, ATTN_ISA_NEON, ATTN_ISA_NEONBF16};
     const size_t bytes = (size_t)2 * (6 + 3 + 3) * 333 * 40 * 4;
     char *one = malloc(bytes), *many = malloc(bytes);
     (void)state;
-    for (int n = 0; n < 5 * 2; n++) {
+    for (int n = 0; n < N_LEVELS * 2; n++) {
         if (!attn_cpu_has_isa(levels[n / 2]))
             continue;
         gradients_with(levels[n / 2], 1, n % 2 ? ATTN_BF16 : ATTN_F32, one, bytes);

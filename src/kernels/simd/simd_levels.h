@@ -10,9 +10,16 @@
 #define ATTN_COMPILER_AVX2 (__clang_major__ >= 8)
 #define ATTN_COMPILER_AVX512 (__clang_major__ >= 8)
 #define ATTN_COMPILER_AVX512BF16 (__clang_major__ >= 10)
-/* Before 16 its arm_neon.h hides what the command line does not allow. */
-#define ATTN_COMPILER_NEONDOT (__clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
-#define ATTN_COMPILER_NEONBF16 (__clang_major__ >= 16 || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC))
+#if defined(__ARM_FEATURE_DOTPROD) /* before 16 its arm_neon.h hides what the command line does not allow */
+#define ATTN_COMPILER_NEONDOT 1
+#else
+#define ATTN_COMPILER_NEONDOT (__clang_major__ >= 16)
+#endif
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define ATTN_COMPILER_NEONBF16 1
+#else
+#define ATTN_COMPILER_NEONBF16 (__clang_major__ >= 16)
+#endif
 #elif defined(__GNUC__)
 #define ATTN_COMPILER_AVX2 (__GNUC__ >= 7)
 #define ATTN_COMPILER_AVX512 (__GNUC__ >= 8)
@@ -38,7 +45,12 @@
 #define ATTN_TARGET_AVX2 "avx2,fma,f16c"
 #define ATTN_TARGET_AVX512 "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
 #define ATTN_TARGET_AVX512BF16 "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16"
+#if defined(__clang__) && __clang_major__ < 16
+#define ATTN_TARGET_NEONDOT "dotprod"
+#define ATTN_TARGET_NEONBF16 "dotprod,bf16"
+#else
 #define ATTN_TARGET_NEONDOT "arch=armv8.2-a+dotprod"
 #define ATTN_TARGET_NEONBF16 "arch=armv8.2-a+dotprod+bf16"
+#endif
 
 #endif

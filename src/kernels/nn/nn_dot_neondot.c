@@ -112,14 +112,22 @@ ATTN_INLINE void dot_clear(const int mr, const int nv, v_i32 sum[DOT_MR][DOT_WHO
             sum[m][v] = v_i_set1(0);
 }
 
-ATTN_INLINE void dot_store(const int mr, const int nv, v_f32 acc[DOT_MR][DOT_WHOLE], float *y,
-                           int64_t ldy)
+/* Stores vectors from v0 of the panel on, with what `end` adds. */
+ATTN_INLINE void dot_store(const int mr, const int nv, int v0, v_f32 acc[DOT_MR][DOT_WHOLE],
+                           const attn_panels_end *end, float *y, int64_t ldy)
 {
     ATTN_UNROLL
-    for (int m = 0; m < mr; m++)
+    for (int v = 0; v < nv; v++) {
+        const int64_t n = (v0 + v) * V_N;
+        const v_f32 bias = end->bias ? v_load(end->bias + n) : v_zero();
         ATTN_UNROLL
-        for (int v = 0; v < nv; v++)
-            v_store(y + m * ldy + v * V_N, acc[m][v]);
+        for (int m = 0; m < mr; m++) {
+            v_f32 sum = end->bias ? v_add(acc[m][v], bias) : acc[m][v];
+            if (end->residual)
+                sum = v_add(sum, v_load(end->residual + m * end->ld_residual + n));
+            v_store(y + m * ldy + n, sum);
+        }
+    }
 }
 
 /* sum += eight inputs: bytes of the first four, then of the last. */
@@ -139,7 +147,8 @@ ATTN_INLINE void dot_eight(const int mr, const int nv, int8x16_t w[2][DOT_WHOLE]
 }
 
 ATTN_INLINE void dot_part_d8(const int mr, const int nv, const attn_panels *w, int64_t panel,
-                             int v0, const attn_dot_rows *x, int64_t row, float *y, int64_t ldy)
+                             int v0, const attn_dot_rows *x, int64_t row,
+                             const attn_panels_end *end, float *y, int64_t ldy)
 {
     const int8_t *values = (const int8_t *)w->values + panel * x->n_in * ATTN_PANEL + v0 * 16,
                  *q = x->q + row * x->n_in;
@@ -159,11 +168,12 @@ ATTN_INLINE void dot_part_d8(const int mr, const int nv, const attn_panels *w, i
         }
         dot_add_group(mr, nv, w, panel, v0, x, row, b, sum, acc);
     }
-    dot_store(mr, nv, acc, y + v0 * V_N, ldy);
+    dot_store(mr, nv, v0, acc, end, y, ldy);
 }
 
 ATTN_INLINE void dot_part_u4(const int mr, const int nv, const attn_panels *w, int64_t panel,
-                             int v0, const attn_dot_rows *x, int64_t row, float *y, int64_t ldy)
+                             int v0, const attn_dot_rows *x, int64_t row,
+                             const attn_panels_end *end, float *y, int64_t ldy)
 {
     const uint8_t *values = (const uint8_t *)w->values + panel * x->n_in * ATTN_PANEL / 2 + v0 * 16;
     const int8_t *q = x->q + row * x->n_in;
@@ -186,7 +196,7 @@ ATTN_INLINE void dot_part_u4(const int mr, const int nv, const attn_panels *w, i
         }
         dot_add_group(mr, nv, w, panel, v0, x, row, b, sum, acc);
     }
-    dot_store(mr, nv, acc, y + v0 * V_N, ldy);
+    dot_store(mr, nv, v0, acc, end, y, ldy);
 }
 
 /* mr rows of a panel, in halves where they are many. */
@@ -197,12 +207,11 @@ ATTN_INLINE void dot_part_u4(const int mr, const int nv, const attn_panels *w, i
     {                                                                                              \
         (void)np;                                                                                  \
         if (mr <= DOT_FEW) {                                                                       \
-            part(mr, DOT_WHOLE, w, panel, 0, x, row, y, ldy);                                      \
-        } else {                                                                                   \
-            part(mr, DOT_WHOLE / 2, w, panel, 0, x, row, y, ldy);                                  \
-            part(mr, DOT_WHOLE / 2, w, panel, DOT_WHOLE / 2, x, row, y, ldy);                      \
+            part(mr, DOT_WHOLE, w, panel, 0, x, row, end, y, ldy);                                 \
+            return;                                                                                \
         }                                                                                          \
-        attn_panels_add_end(mr, end, y, ldy);                                                      \
+        part(mr, DOT_WHOLE / 2, w, panel, 0, x, row, end, y, ldy);                                 \
+        part(mr, DOT_WHOLE / 2, w, panel, DOT_WHOLE / 2, x, row, end, y, ldy);                     \
     }
 DOT_TILE(dot_tile_d8, dot_part_d8)
 DOT_TILE(dot_tile_u4, dot_part_u4)

@@ -24,7 +24,7 @@ static void round_row(const float *x, int64_t n, uint16_t *out)
 }
 
 ATTN_INLINE void pair_tile(const int mr, int64_t n_in, const uint16_t *w, const uint16_t *x,
-                           int64_t ldx, float *y, int64_t ldy)
+                           int64_t ldx, const attn_panels_end *end, float *y, int64_t ldy)
 {
     v_f32 acc[PAIR_MR][PAIR_NV];
     ATTN_UNROLL
@@ -48,8 +48,14 @@ ATTN_INLINE void pair_tile(const int mr, int64_t n_in, const uint16_t *w, const 
     ATTN_UNROLL
     for (int m = 0; m < mr; m++)
         ATTN_UNROLL
-        for (int v = 0; v < PAIR_NV; v++)
-            v_store(y + m * ldy + v * V_N, acc[m][v]);
+        for (int v = 0; v < PAIR_NV; v++) {
+            v_f32 sum = acc[m][v];
+            if (end->bias)
+                sum = v_add(sum, v_load(end->bias + v * V_N));
+            if (end->residual)
+                sum = v_add(sum, v_load(end->residual + m * end->ld_residual + v * V_N));
+            v_store(y + m * ldy + v * V_N, sum);
+        }
 }
 
 static void one_panel(const uint16_t *w, int64_t n_in, const uint16_t *x, int64_t ldx, int64_t rows,
@@ -57,12 +63,11 @@ static void one_panel(const uint16_t *w, int64_t n_in, const uint16_t *x, int64_
 {
 #define PAIR_CASE(mr)                                                                              \
     case mr:                                                                                       \
-        pair_tile(mr, n_in, w, x, ldx, y, ldy);                                                    \
+        pair_tile(mr, n_in, w, x + m * ldx, ldx, &end, y + m * ldy, ldy);                          \
         break;
-    for (int64_t m = 0; m < rows; m += PAIR_MR, x += PAIR_MR * ldx, y += PAIR_MR * ldy) {
-        const int left = rows - m < PAIR_MR ? (int)(rows - m) : PAIR_MR;
+    for (int64_t m = 0; m < rows; m += PAIR_MR) {
         const attn_panels_end end = attn_panels_end_at(all, m);
-        switch (left) {
+        switch (rows - m < PAIR_MR ? rows - m : PAIR_MR) {
             PAIR_CASE(1)
             PAIR_CASE(2)
             PAIR_CASE(3)
@@ -72,7 +77,6 @@ static void one_panel(const uint16_t *w, int64_t n_in, const uint16_t *x, int64_
         default:
             break;
         }
-        attn_panels_add_end(left, &end, y, ldy);
     }
 #undef PAIR_CASE
 }

@@ -31,8 +31,8 @@ class Context:
     """Threads, memory and the instruction-set level of calls.
 
     threads: 0 for ATTN_NUM_THREADS, else as many as the process may use. isa: "best", "scalar", "avx2", "avx512",
-    "avx512bf16", "neon",
-    "neondot" or "neonbf16". One call runs at a time; a second thread waits. In a forked child it makes itself anew.
+    "avx512bf16", "neon", "neondot" or "neonbf16". One call runs at a time; a second thread waits. In a forked child it
+    makes itself anew.
     """
 
     handle: Optional[ctypes.c_void_p]

@@ -222,7 +222,7 @@ static void run_decode(const settings *how)
     peak = bench_memory_mb("VmHWM:"); /* before the memory that the reference and the read rate are measured with */
     const double right = how->reference ? logit_cosine(how, ids, logits, info.vocab_size) : 1;
     attn_ctx *ctx = bench_context(how->threads, 0);
-    void *data = bench_memory(bytes);
+    void *data = bench_read_memory(bytes);
     for (int n = 0; n < how->runs; n++) {
         int32_t token = ids[0];
         double took = 0;

@@ -2,13 +2,13 @@
  * against io/dequant. */
 #include <math.h>
 #include <pthread.h>
-#include <unistd.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "core/cpu.h"
 #include "core/half.h"

@@ -139,7 +139,24 @@ static int64_t whole_of(const json_t *state, const char *key)
     return json_integer_value(json_object_get(state, key));
 }
 
-/* Settings of the run as its checkpoint has them; the command line's --steps and --threads win. */
+/* The rates of the checkpoint, unless others are given; a last one that is not keeps its share of the peak. */
+static void rates_from(train_settings *s, const json_t *state)
+{
+    const double peak = json_number_value(json_object_get(state, "learning_rate"));
+    const double last = json_number_value(json_object_get(state, "last_learning_rate"));
+    if (!s->lr_given)
+        s->schedule.peak = peak;
+    if (!s->min_lr_given)
+        s->schedule.last = !s->lr_given ? last : s->schedule.peak * (peak > 0 ? last / peak : 0.1);
+}
+
+static void take_digest(char digest[17], const json_t *state, const char *key)
+{
+    const char *text = json_string_value(json_object_get(state, key));
+    snprintf(digest, 17, "%s", text ? text : "");
+}
+
+/* Settings of the run as its checkpoint has them; --steps, --threads, --lr, --min-lr and --clip win. */
 static void settings_from(train_run *run, const json_t *state)
 {
     train_settings *s = &run->s;
@@ -153,8 +170,7 @@ static void settings_from(train_run *run, const json_t *state)
     s->schedule.steps = s->steps_given ? s->schedule.steps : whole_of(state, "steps");
     s->schedule.warmup = whole_of(state, "warmup");
     s->schedule.inverse_square_root = (int32_t)whole_of(state, "inverse_square_root");
-    s->schedule.peak = json_number_value(json_object_get(state, "learning_rate"));
-    s->schedule.last = json_number_value(json_object_get(state, "last_learning_rate"));
+    rates_from(s, state);
     s->validation_share = json_number_value(json_object_get(state, "validation_share"));
     s->repeat = json_number_value(json_object_get(state, "repeat"));
     s->batch = whole_of(state, "batch");
@@ -165,12 +181,15 @@ static void settings_from(train_run *run, const json_t *state)
     s->save_every = whole_of(state, "save_every");
     s->sample_every = whole_of(state, "sample_every");
     s->export_dtype = (int32_t)whole_of(state, "export_dtype");
-    snprintf(s->pairs_digest, sizeof s->pairs_digest, "%s",
-             json_is_string(json_object_get(state, "pairs")) ? json_string_value(json_object_get(state, "pairs")) : "");
+    take_digest(s->pairs_digest, state, "pairs");
+    take_digest(s->tokens_digest, state, "tokens_digest");
+    take_digest(s->tokenizer_digest, state, "tokenizer_digest");
     run->seconds = json_number_value(json_object_get(state, "seconds"));
-    run->validation = json_number_value(json_object_get(state, "last_validation"));
-    if (run->validation < 0)
-        run->validation = NAN;
+    const double loss = json_number_value(json_object_get(state, "last_validation"));
+    const json_t *whole = json_object_get(state, "last_validation_all");
+    run->validation.loss = loss < 0 ? NAN : loss;
+    run->whole.loss = json_is_real(whole) ? json_real_value(whole) : NAN;
+    run->pending = json_is_true(json_object_get(state, "validation_pending"));
 }
 
 static bool settings_are_ours(const train_settings *s, const json_t *state)
@@ -200,8 +219,10 @@ static bool resume_trainer(train_run *run, json_t **state)
         cli_error("train", "the checkpoint in %s was not written by attn train", run->s.folder);
         return false;
     }
+    if (run->s.clip_given)
+        attn_trainer_set_clip(run->trainer, run->s.model.clip);
     run->info.struct_size = sizeof run->info;
-    if (!get_info(run))
+    if (!get_info(run) || !train_rates_suit(&run->s))
         return false;
     run->s.model = run->info.options;
     run->s.order_seed = run->info.options.seed;
@@ -403,7 +424,7 @@ static int dry_run(train_run *run)
         say_in_options(attn_train_error());
         return CLI_FAILED;
     }
-    run->rate = train_product_rate(o.n_threads);
+    run->rate = attn_train_product_rate(o.dtype, o.n_threads);
     const double seconds = time_step(run);
     train_show_plan(run, seconds);
     if (seconds <= 0)
@@ -426,22 +447,25 @@ static void free_run(train_run *run)
 
 static void show_end(const train_run *run)
 {
-    char spent[64] = "";
-    snprintf(spent, sizeof spent, "%.0f s", run->seconds);
-    printf("%lld steps in %s", (long long)run->s.schedule.steps, spent);
-    if (isfinite(run->validation))
-        printf("; validation loss %.4f", run->validation);
-    if (isfinite(run->validation) && run->data)
-        printf(" (%.3f bits per byte)", run->bits_per_byte);
-    if (isfinite(run->exact))
-        printf("; %.2f %% of the held-out pairs exact", 100 * run->exact);
+    const double bits = train_bits_per_byte(run, run->whole.loss);
+    printf("%lld steps in %.0f s", (long long)run->s.schedule.steps, run->seconds);
+    if (isfinite(run->whole.loss))
+        printf("; validation loss %.4f", run->whole.loss);
+    if (isfinite(bits))
+        printf(" (%.3f bits per byte)", bits);
+    if (isfinite(run->whole.exact))
+        printf("; %.2f %% of the held-out pairs exact", 100 * run->whole.exact);
     printf("\n%s holds the model, log.jsonl, loss.svg and loss.png\n", run->s.folder);
 }
 
 /* A resumed run that has made its steps. It may have been killed behind its last checkpoint: the model is written again. */
-static int nothing_left(const train_run *run)
+static int nothing_left(train_run *run)
 {
-    if (attn_trainer_export(run->trainer, run->s.folder, run->s.export_dtype) != ATTN_OK) {
+    if (run->pending && run->info.step == run->s.schedule.steps) {
+        if (!train_make_up_validation(run))
+            return CLI_FAILED;
+        show_end(run);
+    } else if (attn_trainer_export(run->trainer, run->s.folder, run->s.export_dtype) != ATTN_OK) {
         cli_error("train", "cannot save: %s", attn_train_error());
         return CLI_FAILED;
     }
@@ -453,7 +477,7 @@ static int nothing_left(const train_run *run)
 
 int train_one(const train_settings *settings, bool *finished)
 {
-    train_run run = {.s = *settings, .validation = NAN, .exact = NAN};
+    train_run run = {.s = *settings, .validation = {NAN, NAN}, .whole = {NAN, NAN}, .validated_at = -1};
     json_t *state = NULL;
     run.interactive = isatty(fileno(stdout)) != 0;
     int code = CLI_FAILED;
@@ -466,12 +490,12 @@ int train_one(const train_settings *settings, bool *finished)
         code = nothing_left(&run);
         *finished = code == CLI_OK;
     } else {
-        run.rate = train_product_rate(run.s.model.n_threads);
+        run.rate = attn_train_product_rate(run.s.model.dtype, run.s.model.n_threads);
         train_show_plan(&run, 0);
         code = train_loop(&run);
         ATTN_ARGS_INIT(&run.info);
         attn_trainer_get_info(run.trainer, run.s.batch, run.s.length, &run.info);
-        *finished = code == CLI_OK && run.info.step >= run.s.schedule.steps;
+        *finished = code == CLI_OK && run.info.step >= run.s.schedule.steps && !run.pending;
         if (*finished)
             show_end(&run);
         if (code != CLI_OK && !run.s.resume)

@@ -22,7 +22,10 @@ typedef struct train_settings {
     int32_t export_dtype;
     uint64_t order_seed;
     bool chars, dry_run, resume, steps_given, vocab_given, task;
-    char pairs_digest[17]; /* of a resumed run's pairs, in hexadecimal; "": not known */
+    bool lr_given, min_lr_given, clip_given; /* what --resume takes anew */
+    char pairs_digest[17];     /* of a resumed run's pairs, in hexadecimal; "": not known */
+    char tokens_digest[17];    /* of its tokens.bin and tokenizer.json */
+    char tokenizer_digest[17];
     const char *kept_option; /* one that --resume does not change, NULL: none was given */
 } train_settings;
 
@@ -42,6 +45,12 @@ typedef struct train_pairs {
     size_t map_bytes;
 } train_pairs;
 
+/* What a validation found; NaN: not measured. */
+typedef struct train_score {
+    double loss;
+    double exact; /* ENCDEC: share of pairs that come out exactly */
+} train_score;
+
 typedef struct train_run {
     train_settings s;
     attn_trainer *trainer;
@@ -52,13 +61,14 @@ typedef struct train_run {
     FILE *log;
     double rate;           /* operations a second of large products: what "share" is of */
     double seconds;        /* of training before this process */
-    double validation;     /* the last one, NaN: none */
-    double bits_per_byte;
-    double exact;          /* ENCDEC: share of validation pairs that come out exactly; NaN: not measured */
+    train_score validation; /* the last one of eval_batches batches */
+    train_score whole;      /* of all validation batches, after the last step */
+    int64_t validated_at, saved_at; /* the steps of the last validation and checkpoint */
+    bool pending;           /* all steps are made; the whole validation is not */
     int64_t vocab_size;
     int32_t *tokens, *targets, *source;
     int64_t *source_lengths;
-    char pairs_digest[17];
+    char pairs_digest[17], tokens_digest[17], tokenizer_digest[17];
     bool interactive, made_folder;
 } train_run;
 
@@ -71,6 +81,9 @@ int train_one(const train_settings *s, bool *finished);
 
 /* The command line, defaults filled in; false: a message was written. */
 bool train_read_settings(train_settings *s, int argc, char **argv);
+
+/* Whether the schedule's last rate is not above its peak; false: a message was written. */
+bool train_rates_suit(const train_settings *s);
 
 /* ---- train_task.c ---- */
 
@@ -98,14 +111,16 @@ void train_close_pairs(train_run *run);
 /* ---- train_loop.c ---- */
 
 int train_loop(train_run *run);
+/* The whole validation of a run that was stopped within it: measured, logged and saved. */
+bool train_make_up_validation(train_run *run);
+/* A validation loss in bits per byte of text; NaN for pairs. */
+double train_bits_per_byte(const train_run *run, double loss);
 /* Fills the run's arrays with batch `index` (validation: of those); *n_batches may be NULL. */
 bool train_fill_batch(train_run *run, bool validation, int64_t index, attn_train_batch *batch, int64_t *n_batches);
 
 /* ---- train_show.c ---- */
 
 double train_now(void);
-/* Operations a second of a product of large matrices here. */
-double train_product_rate(int32_t n_threads);
 void train_show_plan(const train_run *run, double seconds_per_step);
 void train_show_progress(const train_run *run, int64_t step, double loss, double tokens_per_second);
 void train_end_progress(const train_run *run);

@@ -182,11 +182,18 @@ static bool take_option(train_settings *s, int code)
 {
     s->steps_given |= code == OPT_STEPS;
     s->vocab_given |= code == OPT_VOCAB;
+    s->lr_given |= code == OPT_LR;
+    s->min_lr_given |= code == OPT_MIN_LR;
+    s->clip_given |= code == OPT_CLIP;
     static const int sizes[] = {OPT_ARCH, OPT_PRESET, OPT_LAYERS, OPT_HEADS, OPT_KV_HEADS, OPT_WIDTH, OPT_FF, OPT_VOCAB,
                                 OPT_CHARS, OPT_PRE_NORM, OPT_TASK};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         s->given[i] |= code == sizes[i];
-    if (code != OPT_STEPS && code != OPT_THREADS && code != OPT_RESUME && code != OPT_DRY_RUN && code != 'o')
+    static const int anew[] = {OPT_STEPS, OPT_THREADS, OPT_LR, OPT_MIN_LR, OPT_CLIP, OPT_RESUME, OPT_DRY_RUN, 'o'};
+    bool kept = true;
+    for (size_t i = 0; i < sizeof anew / sizeof *anew; i++)
+        kept = kept && code != anew[i];
+    if (kept)
         for (const struct option *o = long_options; o->name; o++)
             s->kept_option = o->val == code ? o->name : s->kept_option;
     for (size_t i = 0; i < sizeof whole_options / sizeof *whole_options; i++)
@@ -236,7 +243,7 @@ static bool resume_is_bare(const train_settings *s)
     if (!s->resume || (!s->kept_option && s->n_texts == 0 && !s->dry_run))
         return true;
     if (s->kept_option)
-        cli_error("train", "--%s is kept as it was by --resume; only --steps and --threads may change", s->kept_option);
+        cli_error("train", "--%s is kept as it was by --resume; only --steps, --lr, --min-lr, --clip and --threads may change", s->kept_option);
     else if (s->n_texts > 0)
         cli_error("train", "%s: --resume goes on with the texts of the run; name none", s->texts[0]);
     else
@@ -323,6 +330,16 @@ static bool repeats_suit(const train_settings *s)
     return false;
 }
 
+/* The schedule falls from the one to the other. */
+bool train_rates_suit(const train_settings *s)
+{
+    if (s->schedule.inverse_square_root || s->schedule.last <= s->schedule.peak)
+        return true;
+    cli_error("train", "--min-lr is %g and --lr is %g; the last rate may not be above the peak", s->schedule.last,
+              s->schedule.peak);
+    return false;
+}
+
 /* Only the model of 2017 comes both ways. */
 static bool norms_suit(const train_settings *s)
 {
@@ -371,6 +388,8 @@ bool train_read_settings(train_settings *s, int argc, char **argv)
         cli_error("train", "where to? -o DIR is missing");
         return false;
     }
+    if (!s->resume && !train_rates_suit(s))
+        return false;
     if (!task_is_alone(s) || !sizes_are_the_models(s) || !repeats_suit(s) || !norms_suit(s))
         return false;
     if (s->n_texts == 0 && !s->resume && !s->task) {

@@ -59,6 +59,10 @@ static bool add_pair(const train_run *run, pair_reader *r, const char *at, const
         cli_error("train", "%s, line %lld: no source, tab and target", r->name, (long long)r->line);
         return false;
     }
+    if (memchr(tab + 1, '\t', (size_t)(stop - tab - 1))) {
+        cli_error("train", "%s, line %lld: more than one tab", r->name, (long long)r->line);
+        return false;
+    }
     int64_t *starts = realloc(r->starts, (size_t)(2 * r->n + 3) * sizeof *starts);
     if (!starts)
         return out_of_memory();

@@ -1,8 +1,6 @@
 /* train_show.c - what `attn train` prints and writes beside the model: plan, progress, samples, log, curve. */
 #include "train_cli.h"
 
-#include "attn/layers.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,38 +20,6 @@ char *train_path(const train_settings *s, const char *name)
     if (path)
         snprintf(path, n, "%s/%s", s->folder, name);
     return path;
-}
-
-double train_product_rate(int32_t n_threads)
-{
-    enum { ROWS = 512, WIDTH = 768, OUT = 768 };
-    attn_ctx_options options;
-    attn_layers *layers;
-    double best = 0;
-    float *x = calloc(ROWS * WIDTH, sizeof *x), *w = calloc(OUT * WIDTH, sizeof *w), *y = calloc(ROWS * OUT, sizeof *y);
-    ATTN_ARGS_INIT(&options);
-    options.n_threads = n_threads;
-    if (x && w && y && attn_layers_create(&options, &layers) == ATTN_OK) {
-        attn_linear_args a;
-        ATTN_ARGS_INIT(&a);
-        a.rows = ROWS;
-        a.n_in = WIDTH;
-        a.n_out = OUT;
-        a.x = x;
-        a.weight = w;
-        a.y = y;
-        const double start = train_now();
-        while (train_now() - start < 0.3) { /* the best: other work on the machine only slows */
-            const double begin = train_now();
-            attn_linear_forward(layers, &a);
-            best = fmax(best, 2.0 * ROWS * WIDTH * OUT / (train_now() - begin));
-        }
-        attn_layers_destroy(layers);
-    }
-    free(x);
-    free(w);
-    free(y);
-    return best;
 }
 
 static const char *duration(double seconds, char out[32])
@@ -128,9 +94,9 @@ void train_show_progress(const train_run *run, int64_t step, double loss, double
     const double tokens = (double)((last - step) * run->s.batch * run->s.length * run->s.accumulate);
     char left[32], validation[64] = "", share[32], line[256];
     const int room = run->interactive ? term.width - 1 : (int)sizeof line - 1;
-    if (isfinite(run->validation))
-        snprintf(validation, sizeof validation, isfinite(run->exact) ? "  val %.4f  exact %.1f %%" : "  val %.4f",
-                 run->validation, 100 * run->exact);
+    if (isfinite(run->validation.loss))
+        snprintf(validation, sizeof validation, isfinite(run->validation.exact) ? "  val %.4f  exact %.1f %%" : "  val %.4f",
+                 run->validation.loss, 100 * run->validation.exact);
     snprintf(share, sizeof share, "  %.0f %% of GEMM", 100 * run->info.flops_per_token * tokens_per_second / run->rate);
     for (int shorter = 0; shorter < 3; shorter++) {
         const int n = snprintf(line, sizeof line, "step %lld/%lld  loss %.4f%s  %.0f tok/s%s  %s left", (long long)step,
@@ -194,6 +160,10 @@ attn_train_point *train_points(const train_settings *s, int64_t *n)
             }
             points = more;
         }
+        if (json_is_integer(step) && *n > 0 && json_integer_value(step) == points[*n - 1].step) {
+            const double late = number_of(line, "validation"); /* made up for when resumed */
+            points[*n - 1].validation = isfinite(late) ? late : points[*n - 1].validation;
+        }
         if (json_is_integer(step) && (*n == 0 || json_integer_value(step) > points[*n - 1].step))
             points[(*n)++] = (attn_train_point){json_integer_value(step), number_of(line, "loss"),
                                                 number_of(line, "validation")};
@@ -215,7 +185,9 @@ void train_draw(const train_run *run)
     if (run->log)
         fflush(run->log);
     attn_train_point *points = train_points(&run->s, &n);
-    snprintf(title, sizeof title, "attn train, %.2f million parameters", (double)run->info.n_parameters / 1e6);
+    int used = snprintf(title, sizeof title, "%.2f M parameters", (double)run->info.n_parameters / 1e6);
+    if (isfinite(run->whole.loss)) /* over other text than the curve: not a point of it */
+        snprintf(title + used, sizeof title - (size_t)used, "; whole validation %.4f", run->whole.loss);
     if (points && svg && png && attn_train_draw_curve(points, n, title, svg, png) != ATTN_OK)
         cli_error("train", "no curve: %s", attn_model_error(NULL));
     free(points);

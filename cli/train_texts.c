@@ -94,6 +94,38 @@ static bool encode(const train_run *run, const train_texts *texts, const train_t
     return attn_train_encode(&a) == ATTN_OK || failed(run, "encoding the texts");
 }
 
+/* ---- Files of another run ---- */
+
+/* FNV-1a over a file, eight bytes at a time; "" where it cannot be read. */
+static void digest_of(const char *path, char digest[17])
+{
+    enum { WORDS = 4096 };
+    static uint64_t words[WORDS];
+    uint64_t hash = 14695981039346656037u;
+    size_t n;
+    FILE *file = fopen(path, "rb");
+    digest[0] = '\0';
+    if (!file)
+        return;
+    while (memset(words, 0, sizeof words), (n = fread(words, 1, sizeof words, file)) > 0) {
+        for (size_t i = 0; i < (n + 7) / 8; i++)
+            hash = (hash ^ words[i]) * 1099511628211u;
+        hash = (hash ^ n) * 1099511628211u;
+    }
+    snprintf(digest, 17, "%016llx", (unsigned long long)hash);
+    fclose(file);
+}
+
+/* The digest of a file of the run; a resumed one goes on only with what it began with. want is "" in checkpoints of before. */
+static bool is_our_own(const train_run *run, const char *path, const char *want, char digest[17])
+{
+    digest_of(path, digest);
+    if (!run->s.resume || !want[0] || strcmp(want, digest) == 0)
+        return true;
+    cli_error("train", "%s is not the one that the run began with", path);
+    return false;
+}
+
 /* ---- All of it ---- */
 
 bool train_prepare_data(train_run *run)
@@ -107,13 +139,15 @@ bool train_prepare_data(train_run *run)
                read_texts(run->s.validation, run->s.n_validation, &validation);
     if (good && !run->s.resume && !run->s.from)
         good = learn(run, &texts, vocabulary);
-    good = good && load_tokenizer(run, vocabulary);
+    good = good && is_our_own(run, vocabulary, run->s.tokenizer_digest, run->tokenizer_digest) &&
+           load_tokenizer(run, vocabulary);
     if (good && !run->s.resume)
         good = pairs ? train_write_pairs(run, &texts, &validation, ids) : encode(run, &texts, &validation, ids);
     if (good && pairs)
         good = train_open_pairs(run, ids);
     else if (good)
-        good = attn_train_data_open(ids, &run->data) == ATTN_OK || failed(run, "opening the ids");
+        good = is_our_own(run, ids, run->s.tokens_digest, run->tokens_digest) &&
+               (attn_train_data_open(ids, &run->data) == ATTN_OK || failed(run, "opening the ids"));
     free_texts(&texts);
     free_texts(&validation);
     free(vocabulary);

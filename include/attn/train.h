@@ -223,6 +223,16 @@ ATTN_API attn_status attn_trainer_update(attn_trainer *trainer, double learning_
 ATTN_API attn_status attn_trainer_evaluate(attn_trainer *trainer, const attn_train_batch *batch, double *loss,
                                            int64_t *n_targets);
 
+/** Whether the next update could go on from here: loss and gradient of one batch, which leave nothing behind. Called before
+ * attn_trainer_save, it keeps diverged weights out of a checkpoint. Call it between updates.
+ * Returns OK; FORMAT (not finite: the message names the step to come and the first tensor); INVALID_ARGUMENT (a gradient was
+ * accumulated since the last update); OUT_OF_MEMORY. */
+ATTN_API attn_status attn_trainer_check(attn_trainer *trainer, const attn_train_batch *batch);
+
+/** The largest norm of the gradient from the next update on (0: no limit), as attn_trainer_options.clip.
+ * Returns OK; INVALID_ARGUMENT (negative or not finite). */
+ATTN_API attn_status attn_trainer_set_clip(attn_trainer *trainer, double clip);
+
 /** Writes the whole state (weights, both moments, step, options) as one safetensors file, synced and renamed: it is there
  * whole or not at all. user_data: text that attn_trainer_user_data gives back after loading; NULL: none.
  * Call it between updates: an accumulated gradient is not saved. Returns OK; IO; OUT_OF_MEMORY. */
@@ -256,6 +266,10 @@ typedef struct attn_trainer_info {
 /** What a trainer is, and what a step of `batch` sequences of `length` would need. */
 ATTN_API attn_status attn_trainer_get_info(const attn_trainer *trainer, int64_t batch, int64_t length,
                                            attn_trainer_info *info);
+
+/** Operations a second (a multiply-add is two) of a product of large matrices here, f32 numbers multiplied as a trainer of this
+ * dtype does: what flops_per_token times tokens a second can be held against. Takes 0.3 s; 0: out of memory. */
+ATTN_API double attn_train_product_rate(int32_t dtype, int32_t n_threads);
 
 /** The same for options alone: nothing is allocated. */
 ATTN_API attn_status attn_train_plan(const attn_trainer_options *options, int64_t batch, int64_t length,

@@ -247,6 +247,30 @@ attn_status attn_trainer_update(attn_trainer *t, double learning_rate, attn_trai
     return ATTN_OK;
 }
 
+attn_status attn_trainer_check(attn_trainer *t, const attn_train_batch *batch)
+{
+    attn_train_clear_error();
+    ATTN_TRAIN_REQUIRE(t, "trainer is NULL");
+    ATTN_TRAIN_REQUIRE(t->n_accumulated == 0, "a gradient was accumulated since the last update");
+    attn_status status = attn_trainer_accumulate(t, batch, NULL);
+    if (status != ATTN_OK)
+        return status;
+    const double norm = attn_gradient_norm(t->n_threads, t->gradients, t->net.n_elements);
+    if (!isfinite(norm) || !isfinite(t->loss_sum))
+        status = refuse_step(t, norm);
+    start_anew(t, true);
+    return status;
+}
+
+attn_status attn_trainer_set_clip(attn_trainer *t, double clip)
+{
+    attn_train_clear_error();
+    ATTN_TRAIN_REQUIRE(t, "trainer is NULL");
+    ATTN_TRAIN_REQUIRE(clip >= 0 && isfinite(clip), "clip is %g", clip);
+    t->net.options.clip = clip;
+    return ATTN_OK;
+}
+
 /* ---- Translating ---- */
 
 /* The likeliest id behind each sequence's place `at`; lowest id on ties. */

@@ -2,6 +2,7 @@
 import fcntl
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -24,6 +25,12 @@ def attn(*words):
 def read(*parts):
     with open(os.path.join(*parts), "rb") as file:
         return file.read()
+
+
+def attn_state(folder):
+    """The metadata of a run's checkpoint."""
+    whole = read(folder, "checkpoint.safetensors")
+    return json.loads(whole[8:8 + int.from_bytes(whole[:8], "little")])["__metadata__"]
 
 
 class Train(unittest.TestCase):
@@ -156,7 +163,7 @@ class Train(unittest.TestCase):
                             ([*self.train("x", 5), "--repeat", "2"], "--repeat"),
                             ([*self.train("x", 5), "--context", "16777216"], "16777216"),
                             ([*self.train("x", 5), "--prompt", b"\xff"], "--prompt is not UTF-8"),
-                            (["--resume", "-o", self.at("y"), "--lr", "1"], "--lr"),
+                            (["--resume", "-o", self.at("y"), "--batch", "1"], "--batch"),
                             ([TEXT, "--resume", "-o", self.at("y")], TEXT)):
             done = attn(*words)
             self.assertIn(done.returncode, (1, 2), words)
@@ -296,6 +303,91 @@ class Train(unittest.TestCase):
             done = attn("--resume", "-o", self.at("m"))
             self.assertEqual(done.returncode, 1, key)
             self.assertIn("not written by attn train", done.stderr)
+
+
+    def interrupted(self, name, at, steps, *more):
+        """A run on one thread whose validations take long, sent SIGINT within the one after step `at` or near it."""
+        held_out = self.file("held-out", read(TEXT) * 12)
+        run = subprocess.Popen([ATTN, "train", *self.train(name, steps, "--threads", "1", "--save-every", "1000", "--val", held_out,
+                                                         "--layers", "2", "--width", "64", "--eval-batches", "4", *more)], stdout=subprocess.PIPE, text=True)
+        log = os.path.join(self.at(name), "log.jsonl")
+        for _ in range(4000):
+            if os.path.exists(log) and read(log).count(b"\n") >= at - 1:
+                break
+            time.sleep(0.005)
+        time.sleep(0.2)
+        run.send_signal(signal.SIGINT)
+        said = run.communicate()[0]
+        self.assertEqual(run.returncode, 0, said)
+        return said, lambda: [json.loads(line) for line in read(log).splitlines()]
+
+    def saved_step(self, name):
+        return int(attn_state(self.at(name))["attn_train_step"])
+
+    def test_a_signal_within_a_validation_saves(self):
+        said, log = self.interrupted("v", 20, 1000, "--eval-batches", "1000000")
+        lines = log()
+        self.assertEqual(self.saved_step("v"), lines[-1]["step"])
+        self.assertIn("stopped after step %d and saved" % lines[-1]["step"], said)
+
+    def test_a_signal_within_the_last_validation_leaves_it_to_be_made_up_for(self):
+        said, log = self.interrupted("last", 20, 20)
+        self.assertEqual(self.saved_step("last"), 20)
+        if "validation_all" in log()[-1]:
+            self.skipTest("the validation was over before the signal came")
+        self.assertIn("the validation was cut short", said)
+        self.assertNotIn("20 steps in", said)
+        resumed = attn("--resume", "-o", self.at("last"))
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertIn("20 steps in", resumed.stdout)
+        made_up = log()[-1]
+        self.assertEqual(made_up["step"], 20)
+        self.assertRegex(resumed.stdout, "validation loss %.4f" % made_up["validation_all"])
+        self.assertIn("all 20 steps are done", attn("--resume", "-o", self.at("last")).stdout)
+        self.assertIn("whole validation %.4f" % made_up["validation_all"], read(self.at("last"), "loss.svg").decode())
+
+    def test_the_whole_validation_is_no_point_of_the_curve(self):
+        self.assertEqual(attn(*self.train("c", 40, "--eval-batches", "1", "--lr", "0")).returncode, 0)
+        lines = [json.loads(line) for line in read(self.at("c"), "log.jsonl").splitlines()]
+        self.assertEqual(lines[19]["validation"], lines[39]["validation"]) # the same batches by the same weights
+        self.assertNotIn("validation_all", lines[19])
+        self.assertNotEqual(lines[39]["validation"], lines[39]["validation_all"])
+
+    def test_diverged_weights_do_not_take_the_place_of_good_ones(self):
+        wild = attn(*self.train("d", 200, "--arch", "llama", "--lr", "3e4", "--decay", "1000", "--clip", "0", "--save-every", "1"))
+        self.assertEqual(wild.returncode, 1)
+        self.assertIn("first not finite: ", wild.stderr)
+        told = re.search("attn train (--resume -o .*) --lr ", wild.stderr).group(1).split()
+        self.assertIn("--clip 1", wild.stderr)
+        calm = attn(*told, "--lr", "1e-6", "--clip", "1", "--steps", str(self.saved_step("d") + 1))
+        self.assertEqual(calm.returncode, 0, calm.stderr)
+        line = json.loads(read(self.at("d"), "log.jsonl").splitlines()[-1])
+        self.assertLessEqual(line["lr"], 1e-6)
+        state = json.loads(attn_state(self.at("d"))["attn_train_options"])
+        self.assertEqual(state["clip"], 1)
+
+    def test_files_of_another_run_are_refused(self):
+        for name, text in (("a", b"one two three four five six. " * 60), ("b", b"seven eight nine ten eleven. " * 60)):
+            done = attn(self.file(name + ".txt", text), "-o", self.at(name), "--steps", "2", *SIZES, "--vocab", "270")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("tokens.bin", "tokenizer.json"):
+            ours = read(self.at("a"), name)
+            self.file("a/" + name, read(self.at("b"), name))
+            refused = attn("--resume", "-o", self.at("a"), "--steps", "3")
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("a/%s is not the one" % name, refused.stderr)
+            self.file("a/" + name, ours)
+        self.assertEqual(attn("--resume", "-o", self.at("a"), "--steps", "3").returncode, 0)
+
+    def test_rates_and_lines_that_cannot_be_are_refused(self):
+        done = attn(*self.train("x", 5), "--lr", "1e-4", "--min-lr", "1e-3")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--min-lr", done.stderr)
+        self.assertEqual(attn(*self.train("r", 2)).returncode, 0)
+        self.assertIn("--min-lr", attn("--resume", "-o", self.at("r"), "--steps", "3", "--min-lr", "5").stderr)
+        done = attn(self.file("t.tsv", b"a\tb\nc\td\te\n"), "-o", self.at("x"), "--arch", "encdec", "--chars", *SIZES)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("t.tsv, line 2: more than one tab", done.stderr)
 
 
 if __name__ == "__main__":

@@ -519,7 +519,7 @@ const cli_command cli_train = {
     "train", "train a small model on your own text",
     "attn train - learns a vocabulary and a model from texts\n\n"
     "usage: attn train TEXT... -o DIR [OPTIONS]\n"
-    "       attn train --resume -o DIR [--steps N] [--threads N]\n"
+    "       attn train --resume -o DIR [--steps N] [--lr R] [--min-lr R] [--clip R] [--threads N]\n"
     "       attn train TEXT... --from MODEL -o DIR [OPTIONS]\n"
     "       attn train --task numbers -o DIR [OPTIONS]\n"
     "\n"

@@ -253,13 +253,14 @@ static bool sizes_are_possible(train_run *run)
         say_in_options(attn_train_error());
         return false;
     }
-    const double needed = (double)run->info.state_bytes + (double)run->info.activation_bytes;
+    const double needed = train_memory(run);
     const double there = machine_memory();
     if (there <= 0 || needed <= there)
         return true;
     cli_error("train", "width %lld, context %lld and batch %lld need %.1f GB of memory (%.4g million parameters; activations "
               "%.1f GB); this machine has %.1f GB", (long long)o.d_model, (long long)o.context, (long long)run->s.batch,
-              needed / 1e9, (double)run->info.n_parameters / 1e6, (double)run->info.activation_bytes / 1e9, there / 1e9);
+              needed / 1e9, (double)run->info.n_parameters / 1e6,
+              (double)(run->info.activation_bytes + run->info.scratch_bytes) / 1e9, there / 1e9);
     cli_hint("smaller sizes, a smaller --batch, or --recompute; --dry-run says what they need");
     return false;
 }
@@ -388,7 +389,7 @@ static double time_step(train_run *run)
     run->tokens = malloc((size_t)n * sizeof *run->tokens);
     ATTN_ARGS_INIT(&part);
     if (!run->tokens || attn_train_plan(&run->info.options, sequences, run->s.length, &part) != ATTN_OK ||
-        (double)part.state_bytes + (double)part.activation_bytes > 0.9 * machine_memory() ||
+        (double)(part.state_bytes + part.activation_bytes + part.scratch_bytes) > 0.9 * machine_memory() ||
         attn_trainer_create(&run->info.options, &run->trainer) != ATTN_OK)
         return 0;
     for (int64_t i = 0; i < n; i++)

@@ -121,6 +121,8 @@ bool train_fill_batch(train_run *run, bool validation, int64_t index, attn_train
 /* ---- train_show.c ---- */
 
 double train_now(void);
+/* Bytes that a run will take in all. */
+double train_memory(const train_run *run);
 void train_show_plan(const train_run *run, double seconds_per_step);
 void train_show_progress(const train_run *run, int64_t step, double loss, double tokens_per_second);
 void train_end_progress(const train_run *run);

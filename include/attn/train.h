@@ -261,6 +261,7 @@ typedef struct attn_trainer_info {
     int64_t state_bytes;           /* weights, gradient, moments */
     int64_t activation_bytes;      /* for the batch asked about */
     double flops_per_token;        /* multiply-adds counted as two; forward and backward, attention included */
+    int64_t scratch_bytes;         /* about what layers take beside them while they run */
 } attn_trainer_info;
 
 /** What a trainer is, and what a step of `batch` sequences of `length` would need. */

@@ -80,6 +80,9 @@ attn_status attn_net_run(const attn_net *net, attn_net_memory *memory, attn_net_
 attn_status attn_net_memory_bytes(const attn_net *net, attn_layers *layers, int64_t batch, int64_t length,
                                   int64_t source_length, size_t *bytes);
 
+/* About what layers take as scratch for such a batch: a block's backward pass or the logits of the loss, whichever is more. */
+int64_t attn_net_scratch_bytes(const attn_net *net, int64_t batch, int64_t length, int64_t source_length);
+
 /* ENCDEC: the encoder's states of a batch; *states [batch * source_length, d_model] lies in memory, until the next pass. */
 attn_status attn_net_encode(const attn_net *net, attn_net_memory *memory, attn_net_pass *pass,
                             const attn_train_batch *batch, const void **states);

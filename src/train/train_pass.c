@@ -485,6 +485,19 @@ attn_status attn_net_memory_bytes(const attn_net *net, attn_layers *layers, int6
     return lay_out(&r, NULL, bytes);
 }
 
+/* A block's gradients of states (two of its own; heads, queries, keys and values) and of hidden units, and these units again; what a
+ * first pass has taken for one part it does not give to the next. Logits come in pieces of 32 MB. */
+int64_t attn_net_scratch_bytes(const attn_net *net, int64_t batch, int64_t length, int64_t source_length)
+{
+    enum { STATES = 6, PIECE = 32 << 20 };
+    const attn_trainer_options *o = &net->options;
+    const int64_t element = net->dtype == ATTN_F64 ? 8 : 4, hidden = o->arch == ATTN_TRAIN_LLAMA ? 3 : 2;
+    const int64_t rows = batch * (source_length > length ? source_length : length);
+    const int64_t block = rows * (STATES * o->d_model + hidden * o->d_ff) * element;
+    const int64_t logits = batch * length * o->vocab_size * element, piece = logits < PIECE ? logits : PIECE;
+    return block > piece ? block : piece;
+}
+
 /* ---- Passes ---- */
 
 static bool all_finite(const run *r, const char *x, int64_t n)

@@ -389,7 +389,8 @@ static attn_status describe(const attn_net *net, attn_layers *layers, int64_t st
                               .n_tensors = net->n_params,
                               .state_bytes = net->n_elements * 16,
                               .activation_bytes = (int64_t)bytes,
-                              .flops_per_token = attn_net_flops_per_token(net, length)};
+                              .flops_per_token = attn_net_flops_per_token(net, length),
+                              .scratch_bytes = attn_net_scratch_bytes(net, batch, length, source)};
     memcpy(info, &ours, info->struct_size < sizeof ours ? info->struct_size : sizeof ours);
     return ATTN_OK;
 }

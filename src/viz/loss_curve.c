@@ -19,7 +19,9 @@ static const uint32_t palette[N_COLOURS] = {0xFFFFFF, 0x333333, 0xDDDDDD, 0x6FA8
 typedef struct curve {
     const attn_train_point *points;
     int64_t n, stride; /* every stride-th training loss is drawn, as the mean of the stride before it */
-    double low, high, tick, step_tick, last;
+    double least, most; /* of all losses */
+    double low, high, tick, step_tick, last; /* of the axes */
+    bool log_scale;
     const char *title;
 } curve;
 
@@ -30,7 +32,9 @@ static double x_of(const curve *c, double step)
 
 static double y_of(const curve *c, double loss)
 {
-    return TOP + (c->high - loss) / (c->high - c->low) * (HEIGHT - TOP - BOTTOM);
+    const double share = c->log_scale ? log(c->high / fmax(loss, c->low)) / log(c->high / c->low)
+                                      : (c->high - loss) / (c->high - c->low);
+    return TOP + share * (HEIGHT - TOP - BOTTOM);
 }
 
 /* 1, 2 or 5 times a power of ten that cuts a range into 4 to 10. */
@@ -39,6 +43,32 @@ static double tick_of(double range)
     double power = pow(10, floor(log10(range / 4)));
     double times = range / 4 / power;
     return power * (times >= 5 ? 5 : times >= 2 ? 2 : 1);
+}
+
+/* The nearest 1, 2 or 5 times a power of ten, down or up from v > 0. */
+static double round_tick(double v, bool up)
+{
+    static const double times[] = {1, 2, 5, 10};
+    const double power = pow(10, floor(log10(v)));
+    double found = times[0];
+    for (int i = 0; i < 4; i++) {
+        if (up && times[i] * power >= v * (1 - 1e-9))
+            return times[i] * power;
+        if (times[i] * power <= v * (1 + 1e-9))
+            found = times[i];
+    }
+    return found * power;
+}
+
+static double next_tick(const curve *c, double v)
+{
+    return c->log_scale ? round_tick(v * 1.01, true) : v + c->tick;
+}
+
+/* Where ticks end, half of the last one's way beyond it. */
+static double tick_end(const curve *c)
+{
+    return c->log_scale ? c->high * 1.001 : c->high + c->tick / 2;
 }
 
 /* Mean training loss of the stride that ends at point i; NaN where none was measured. */
@@ -63,6 +93,16 @@ static void set_axes(curve *c, double low, double high, double last)
     c->step_tick = fmax(tick_of(last), 1);
 }
 
+/* A loss that falls to a thousandth would lie on a linear axis: four decades at most, what is below lies on the axis. */
+static void set_log_axes(curve *c, double low, double high, double last)
+{
+    c->log_scale = true;
+    c->high = round_tick(high, true);
+    c->low = round_tick(fmax(low, high / 1e4), false);
+    c->last = last;
+    c->step_tick = fmax(tick_of(last), 1);
+}
+
 static void set_ranges(curve *c)
 {
     double low = INFINITY, high = -INFINITY;
@@ -79,6 +119,8 @@ static void set_ranges(curve *c)
         low = 0, high = 1;
     if (high - low < 1e-6 * fabs(high) + 1e-9)
         high = low + 1e-6 * fabs(high) + 1e-3;
+    c->least = low;
+    c->most = high;
     set_axes(c, low, high, fmax((double)c->points[c->n - 1].step, 1));
 }
 
@@ -126,11 +168,11 @@ static void add_escaped(text_buffer *t, const char *text)
 
 static void svg_axes(text_buffer *t, const curve *c)
 {
-    for (double v = c->low; v <= c->high + c->tick / 2; v += c->tick)
+    for (double v = c->low; v <= tick_end(c); v = next_tick(c, v))
         add_text(t,
                  "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>"
                  "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n",
-                 LEFT, WIDTH - RIGHT, y_of(c, v), y_of(c, v), LEFT - 6, y_of(c, v) + 4, fabs(v) < c->tick / 2 ? 0 : v);
+                 LEFT, WIDTH - RIGHT, y_of(c, v), y_of(c, v), LEFT - 6, y_of(c, v) + 4, !c->log_scale && fabs(v) < c->tick / 2 ? 0 : v);
     for (double s = 0; s <= c->last; s += c->step_tick)
         add_text(t, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n", x_of(c, s), HEIGHT - BOTTOM + 16, s);
     add_text(t, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n", (WIDTH + LEFT) / 2, HEIGHT - 6);
@@ -163,8 +205,8 @@ static attn_status draw_svg(const curve *c, int64_t n, const char *path, char *e
         add_escaped(&t, c[i].title);
         add_text(&t,
                  "</text>\n<text x=\"%d\" y=\"18\" text-anchor=\"end\"><tspan fill=\"#%06x\">training</tspan> "
-                 "<tspan fill=\"#%06x\">validation</tspan> loss, nats per token</text>\n",
-                 WIDTH - RIGHT, (unsigned)palette[TRAIN], (unsigned)palette[VALIDATION]);
+                 "<tspan fill=\"#%06x\">validation</tspan> loss, nats per token%s</text>\n",
+                 WIDTH - RIGHT, (unsigned)palette[TRAIN], (unsigned)palette[VALIDATION], c[i].log_scale ? " (log scale)" : "");
         svg_axes(&t, &c[i]);
         svg_lines(&t, &c[i]);
         add_text(&t, "</g>\n");
@@ -180,10 +222,11 @@ static attn_status draw_svg(const curve *c, int64_t n, const char *path, char *e
 
 static void png_axes(attn_picture *p, const curve *c)
 {
-    char text[32];
-    for (double v = c->low; v <= c->high + c->tick / 2; v += c->tick) {
+    enum { TITLE_LETTERS = 44 }; /* up to the legend */
+    char text[TITLE_LETTERS + 4];
+    for (double v = c->low; v <= tick_end(c); v = next_tick(c, v)) {
         attn_picture_line(p, LEFT, y_of(c, v), WIDTH - RIGHT, y_of(c, v), GRID);
-        snprintf(text, sizeof text, "%.4g", fabs(v) < c->tick / 2 ? 0 : v);
+        snprintf(text, sizeof text, "%.4g", !c->log_scale && fabs(v) < c->tick / 2 ? 0 : v);
         attn_picture_text(p, LEFT - 6, (int)y_of(c, v) - 5, 2, text, INK);
     }
     for (double s = 0; s <= c->last; s += c->step_tick) {
@@ -191,8 +234,11 @@ static void png_axes(attn_picture *p, const curve *c)
         attn_picture_text(p, (int)x_of(c, s), HEIGHT - BOTTOM + 6, 1, text, INK);
     }
     attn_picture_text(p, (WIDTH + LEFT) / 2, HEIGHT - 14, 1, "step", INK);
-    attn_picture_text(p, WIDTH - RIGHT - 96, 10, 2, "training loss", TRAIN);
-    attn_picture_text(p, WIDTH - RIGHT, 10, 2, "validation", VALIDATION);
+    snprintf(text, sizeof text, "%.*s", TITLE_LETTERS, c->title);
+    attn_picture_text(p, LEFT, 5, 0, text, INK);
+    attn_picture_text(p, LEFT, 19, 0, "nats per token", INK);
+    attn_picture_text(p, WIDTH - RIGHT - 96, 5, 2, "training loss", TRAIN);
+    attn_picture_text(p, WIDTH - RIGHT, 5, 2, "validation", VALIDATION);
 }
 
 static void png_lines(attn_picture *p, const curve *c)
@@ -274,11 +320,14 @@ attn_status attn_train_draw_curves(const attn_train_curve *curves, int64_t n_cur
     }
     double low = INFINITY, high = -INFINITY, last = 1;
     for (int64_t i = 0; i < n_curves; i++) {
-        low = fmin(low, c[i].low);
-        high = fmax(high, c[i].high);
+        low = fmin(low, c[i].least);
+        high = fmax(high, c[i].most);
         last = fmax(last, c[i].last);
     }
     for (int64_t i = 0; i < n_curves; i++)
-        set_axes(&c[i], low, high, last);
+        if (high > 0 && high > 1.01 * low)
+            set_log_axes(&c[i], low, high, last);
+        else
+            set_axes(&c[i], low, high, last);
     return draw_svg(c, n_curves, svg_path, error);
 }

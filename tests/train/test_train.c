@@ -507,14 +507,45 @@ static void a_loss_that_is_not_finite_is_named(void **state)
     make_problem(&p, o.arch);
     OK(attn_trainer_create(&o, &t));
     train_some(t, &p, 2, 1e-3);
-    for (int64_t i = 0; attn_trainer_get_tensor(t, i, &tensor) == ATTN_OK; i++)
+    OK(attn_trainer_check(t, &p.batch));
+    for (int64_t i = 0; attn_trainer_get_tensor(t, i, &tensor) == ATTN_OK; i++) {
+        for (int64_t k = 0; k < tensor.rows * tensor.columns; k++)
+            assert_true(tensor.gradient[k] == 0); /* it left nothing behind */
         if (strcmp(tensor.name, "layers.1.up.weight") == 0)
             tensor.values[3] = INFINITY;
+    }
+    assert_int_equal(attn_trainer_check(t, &p.batch), ATTN_ERR_FORMAT);
+    assert_non_null(strstr(attn_train_error(), "step 3"));
     OK(attn_trainer_accumulate(t, &p.batch, NULL));
+    assert_int_equal(attn_trainer_check(t, &p.batch), ATTN_ERR_INVALID_ARGUMENT);
     assert_int_equal(attn_trainer_update(t, 1e-3, NULL), ATTN_ERR_FORMAT);
     assert_non_null(strstr(attn_train_error(), "step 3"));
     assert_non_null(strstr(attn_train_error(), "layers.1.up.weight"));
     attn_trainer_destroy(t);
+}
+
+static void a_clip_may_be_set_anew(void **state)
+{
+    attn_trainer_options o = small(ATTN_TRAIN_GPT2, 0);
+    attn_trainer_info info;
+    attn_trainer *t;
+    (void)state;
+    OK(attn_trainer_create(&o, &t));
+    OK(attn_trainer_set_clip(t, 0.25));
+    ATTN_ARGS_INIT(&info);
+    OK(attn_trainer_get_info(t, 1, 1, &info));
+    assert_true(info.options.clip == 0.25);
+    assert_int_equal(attn_trainer_set_clip(t, -1), ATTN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(attn_trainer_set_clip(t, NAN), ATTN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(attn_trainer_set_clip(NULL, 1), ATTN_ERR_INVALID_ARGUMENT);
+    attn_trainer_destroy(t);
+}
+
+static void the_rate_of_products_is_measured(void **state)
+{
+    (void)state;
+    assert_true(attn_train_product_rate(ATTN_F32, 1) > 0);
+    assert_true(attn_train_product_rate(ATTN_BF16, 1) > 0);
 }
 
 /* Every gradient below is then not finite either, down to the embedding's: the one that began it is named. */
@@ -534,6 +565,7 @@ static void a_gradient_that_is_not_finite_is_named(void **state)
                                 : strcmp(tensor.name, "layers.1.down.weight") == 0 ? 1e15f
                                 : strcmp(tensor.name, "layers.1.up.weight") == 0   ? 0
                                                                                    : 1;
+    assert_int_equal(attn_trainer_check(t, &p.batch), ATTN_ERR_FORMAT);
     OK(attn_trainer_accumulate(t, &p.batch, &loss));
     assert_true(isfinite(loss));
     assert_int_equal(attn_trainer_update(t, 1e-3, NULL), ATTN_ERR_FORMAT);
@@ -619,6 +651,14 @@ static void curves_are_drawn(void **state)
     assert_non_null(strstr(svg, "left"));
     assert_non_null(strstr(svg, "right"));
     assert_non_null(strstr(svg, "width=\"1280\""));
+    assert_non_null(strstr(svg, "(log scale)"));
+    assert_null(strstr(svg, "nan"));
+    free(svg);
+    points[7].loss = 0; /* lies on the axis, four decades below the largest */
+    assert_int_equal(attn_train_draw_curves(both, 2, in_folder("x.svg")), ATTN_OK);
+    svg = read_file(in_folder("x.svg"));
+    assert_non_null(strstr(svg, ">0.0005</text>"));
+    assert_null(strstr(svg, "inf"));
     free(svg);
     assert_int_equal(attn_train_draw_curves(both, 9, in_folder("x.svg")), ATTN_ERR_INVALID_ARGUMENT);
     points[3].step = 0;
@@ -637,6 +677,8 @@ int main(void)
                                        cmocka_unit_test(exported_models_give_the_same_loss),
                                        cmocka_unit_test(a_loss_that_is_not_finite_is_named),
                                        cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
+                                       cmocka_unit_test(a_clip_may_be_set_anew),
+                                       cmocka_unit_test(the_rate_of_products_is_measured),
                                        cmocka_unit_test(bad_options_are_named),
                                        cmocka_unit_test(adamw_alone_is_the_formula),
                                        cmocka_unit_test(curves_are_drawn)};

@@ -195,7 +195,8 @@ static json_t *state_of(const train_run *run)
         json_array_append_new(texts, json_string(s->texts[i]));
     for (int64_t i = 0; i < s->n_validation; i++)
         json_array_append_new(validation, json_string(s->validation[i]));
-    return json_pack("{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:i, s:i, s:f, s:f, s:f, s:s, s:s, s:s, s:b, s:o}",
+    return json_pack("{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:i, s:i, s:f, s:f, s:f, "
+                     "s:s, s:s, s:s, s:b, s:o}",
                      "texts", texts, "validation", validation, "prompt", s->prompt ? s->prompt : "", "steps",
                      (json_int_t)s->schedule.steps, "warmup", (json_int_t)s->schedule.warmup, "batch", (json_int_t)s->batch,
                      "accumulate", (json_int_t)s->accumulate, "length", (json_int_t)s->length, "eval_every",

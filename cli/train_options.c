@@ -243,7 +243,8 @@ static bool resume_is_bare(const train_settings *s)
     if (!s->resume || (!s->kept_option && s->n_texts == 0 && !s->dry_run))
         return true;
     if (s->kept_option)
-        cli_error("train", "--%s is kept as it was by --resume; only --steps, --lr, --min-lr, --clip and --threads may change", s->kept_option);
+        cli_error("train", "--%s is kept as it was by --resume; only --steps, --lr, --min-lr, --clip and --threads may change",
+                  s->kept_option);
     else if (s->n_texts > 0)
         cli_error("train", "%s: --resume goes on with the texts of the run; name none", s->texts[0]);
     else

@@ -39,7 +39,8 @@ static const char *duration(double seconds, char out[32])
 }
 
 /* The process with its libraries and packed operands; what the heap keeps of learning a vocabulary and of encoding, measured: some
- * 20 MB however long the text is (6 for pairs, encoded line by line), less for short ones; and the model that samples are drawn from (an encoder-decoder draws them from the trainer). */
+ * 20 MB however long the text is (6 for pairs, encoded line by line), less for short ones; and the model that samples are
+ * drawn from (an encoder-decoder draws them from the trainer). */
 static double program_bytes(const train_run *run)
 {
     const bool pairs = run->info.options.arch == ATTN_TRAIN_ENCDEC, sampled = run->s.sample_every > 0 && !pairs;

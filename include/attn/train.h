@@ -339,7 +339,8 @@ typedef struct attn_train_curve {
     const char *title;
 } attn_train_curve;
 
-/** Draws up to 8 runs side by side on the same axes, losses on a log scale (four decades at most), as one SVG. Returns as attn_train_draw_curve. */
+/** Draws up to 8 runs side by side on the same axes, losses on a log scale (four decades at most), as one SVG.
+ * Returns as attn_train_draw_curve. */
 ATTN_API attn_status attn_train_draw_curves(const attn_train_curve *curves, int64_t n_curves, const char *svg_path);
 
 #ifdef __cplusplus

@@ -308,8 +308,9 @@ class Train(unittest.TestCase):
     def interrupted(self, name, at, steps, *more):
         """A run on one thread whose validations take long, sent SIGINT within the one after step `at` or near it."""
         held_out = self.file("held-out", read(TEXT) * 12)
-        run = subprocess.Popen([ATTN, "train", *self.train(name, steps, "--threads", "1", "--save-every", "1000", "--val", held_out,
-                                                         "--layers", "2", "--width", "64", "--eval-batches", "4", *more)], stdout=subprocess.PIPE, text=True)
+        words = self.train(name, steps, "--threads", "1", "--save-every", "1000", "--val", held_out, "--layers", "2", "--width", "64",
+                           "--eval-batches", "4", *more)
+        run = subprocess.Popen([ATTN, "train", *words], stdout=subprocess.PIPE, text=True)
         log = os.path.join(self.at(name), "log.jsonl")
         for _ in range(4000):
             if os.path.exists(log) and read(log).count(b"\n") >= at - 1:

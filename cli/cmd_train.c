@@ -413,12 +413,46 @@ static double time_step(train_run *run)
            train_now() - update_time;
 }
 
+/* Sizes of the model that --from names, as far as a plan needs them; whether it can be trained is found out when it is taken. */
+static bool sizes_from_model(train_settings *s)
+{
+    char path[4096];
+    attn_model *model;
+    attn_model_info info;
+    if (cli_model_find("train", s->from, "", path, sizeof path) != CLI_OK)
+        return false;
+    if (attn_model_load(path, NULL, &model) != ATTN_OK) {
+        cli_error("train", "%s: %s", path, attn_model_error(NULL));
+        return false;
+    }
+    ATTN_ARGS_INIT(&info);
+    attn_model_get_info(model, &info);
+    const bool gpt2 = !strcmp(info.family, "gpt2"), good = gpt2 || !strcmp(info.family, "llama");
+    if (!good)
+        cli_error("train", "%s is a model of the family %s; training goes on from gpt2 and llama", path, info.family);
+    attn_trainer_options *o = &s->model;
+    o->arch = gpt2 ? ATTN_TRAIN_GPT2 : ATTN_TRAIN_LLAMA;
+    o->n_layers = info.n_layers;
+    o->n_heads = info.n_heads;
+    o->n_kv_heads = gpt2 ? 0 : info.n_kv_heads;
+    o->d_model = info.d_model;
+    o->d_ff = info.d_ff;
+    o->context = info.context_length;
+    s->vocab_size = info.vocab_size;
+    attn_model_destroy(model);
+    if (good && s->length > o->context) {
+        cli_error("train", "--context is %lld; the model has %lld positions", (long long)s->length, (long long)o->context);
+        return false;
+    }
+    return good;
+}
+
 static int dry_run(train_run *run)
 {
-    attn_trainer_options o = run->s.model;
     const int64_t bytes = train_text_bytes(&run->s);
-    if (bytes < 0)
+    if (bytes < 0 || (run->s.from && !sizes_from_model(&run->s)))
         return CLI_FAILED;
+    attn_trainer_options o = run->s.model;
     o.vocab_size = run->s.chars ? 100 : run->s.vocab_size; /* characters are counted only when they are learnt */
     ATTN_ARGS_INIT(&run->info);
     if (attn_train_plan(&o, run->s.batch, run->s.length, &run->info) != ATTN_OK) {

@@ -360,9 +360,9 @@ static bool sizes_are_the_models(const train_settings *s)
             cli_error("train", "--%s and --from exclude each other: the model brings its own", own[i]);
             return false;
         }
-    if (!s->from || (!s->dry_run && !s->resume))
+    if (!s->from || !s->resume)
         return true;
-    cli_error("train", "--%s and --from exclude each other", s->dry_run ? "dry-run" : "resume");
+    cli_error("train", "--resume and --from exclude each other");
     return false;
 }
 

@@ -233,7 +233,12 @@ class Train(unittest.TestCase):
             self.assertEqual(read(self.at(arch), "model.safetensors"), read(self.at(arch + "2"), "model.safetensors"))
             resumed = attn("--resume", "-o", self.at(arch + "2"), "--steps", "3")
             self.assertEqual(resumed.returncode, 0, resumed.stderr)
-        for words, said in ((["--width", "8"], "--width"), (["--dry-run"], "--dry-run"), (["--context", "999"], "16 positions")):
+        planned = attn(TEXT, "--from", self.at("gpt2"), "--dry-run", "--context", "16", "--batch", "2")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        self.assertIn("gpt2, 1 layers, 2 heads, width 16", planned.stdout)
+        self.assertIn("nothing was written", planned.stdout)
+        for words, said in ((["--width", "8"], "--width"), (["--dry-run", "--context", "999"], "16 positions"),
+                            (["--context", "999"], "16 positions")):
             done = attn(TEXT, "--from", self.at("gpt2"), "-o", self.at("x"), *words)
             self.assertIn(done.returncode, (1, 2))
             self.assertIn(said, done.stderr)

@@ -304,7 +304,6 @@ static inline attn_ctx *bench_context(int32_t threads, int32_t isa)
     return ctx;
 }
 
-/* GB/s of reading 256 MB with n threads, the best of several passes. */
 /* Memory for a limit of reads, on large pages as weights are: small ones give 5 to 10 % less. Freed with free(). */
 static inline void *bench_read_memory(size_t bytes)
 {
@@ -317,6 +316,7 @@ static inline void *bench_read_memory(size_t bytes)
     return data;
 }
 
+/* GB/s of reading 256 MB with n threads, the best of several passes. */
 static inline double bench_read_bandwidth(int n_threads)
 {
     const size_t bytes = (size_t)256 << 20;

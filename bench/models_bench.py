@@ -222,8 +222,9 @@ def run(options, out, lines_of, host, arguments):
 def table(found):
     """The rows for docs/performance.md."""
     import report
-    lines = []
-    for r in found.get("model", []):
+    lines, rows = [], found.get("model", [])
+    names = list(dict.fromkeys(r["row"] for r in sorted(rows, key=lambda r: r["who"] != "attn")))
+    for r in sorted(rows, key=lambda r: (names.index(r["row"]), r["threads"], not r["who"].startswith("attn"))):
         bar, met = judge(r)
         here = bars.carried(float(bar), LIMITS[r["row"]], report.hosts(found)) if bar and r["row"] in LIMITS else None
         beside = "%.0f %% of %.1f GB/s" % (100 * r["share"], r["read_gb_s"]) if "share" in r else \

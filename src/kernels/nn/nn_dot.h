@@ -40,7 +40,7 @@ typedef struct attn_dot_kernels {
      * x->group. */
     void (*panels)(const attn_panels *w, int64_t panel, int64_t n_panels, const attn_dot_rows *x, int64_t first_row, int64_t rows,
                    const attn_panels_end *end, float *y, int64_t ldy);
-    /* The same for one row and any number of panels, in one go and with the same bits; NULL where `panels` is as good. */
+    /* The sums alone, of one row and any number of panels, in one go and with the same bits; NULL where `panels` is as good. */
     void (*row)(const attn_panels *w, int64_t panel, int64_t n_panels, const attn_dot_rows *x, int64_t row, float *y);
 } attn_dot_kernels;
 

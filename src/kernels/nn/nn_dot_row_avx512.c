@@ -23,7 +23,7 @@ typedef struct dot_row {
     float *y;
 } dot_row;
 
-/* 32 inputs of n panels, `step` bytes apart; sums start at 0 where weights are not negative, else at -128 times that of the activations. */
+/* 32 inputs of n panels, `step` bytes apart; sums start at 0 where weights are not negative, else at the row's `start`. */
 ATTN_INLINE void dot_row_d8(const int n, const int8_t *values, int64_t step, const int8_t *q, __m512i *sum)
 {
     const __m512i flip = _mm512_set1_epi8((char)0x80);
@@ -72,7 +72,7 @@ ATTN_INLINE void dot_row_panels(const int n, const int format, const int half, c
         __m512i sum[DOT_SIDE];
         ATTN_UNROLL
         for (int p = 0; p < n; p++)
-            sum[p] = _mm512_set1_epi32(format == ATTN_PANEL_D8 ? -128 * x->total[group] : 0);
+            sum[p] = _mm512_set1_epi32(format == ATTN_PANEL_D8 ? x->start[group] : 0);
         for (int64_t k = b * x->group; k < end; k += 32, values += attn_panel_bytes(format, 32), q += 32) {
             if (format == ATTN_PANEL_D8)
                 dot_row_d8(n, values, step, q, sum);

@@ -1,4 +1,5 @@
 /* nn_pair_scalar.c - bf16 pairs in plain C, for sessions whose level has no such instruction. */
+#include <string.h>
 #include "core/half.h"
 #include "kernels/nn/nn_pair.h"
 #include "attn/attn.h"
@@ -25,16 +26,10 @@ static void panels(const attn_panels *w, int64_t panel, int64_t n_panels, const 
                 for (int64_t lane = 0; lane < ATTN_PANEL; lane++)
                     sums[lane] += s * attn_bf16_to_f32(values[(k / 2 * ATTN_PANEL + lane) * 2 + k % 2]);
             }
-            for (int64_t lane = 0; lane < ATTN_PANEL; lane++) {
-                const int64_t n = p * ATTN_PANEL + lane;
-                float sum = sums[lane];
-                if (end->bias)
-                    sum += end->bias[n];
-                if (end->residual)
-                    sum += end->residual[m * end->ld_residual + n];
-                y[m * ldy + n] = sum;
-            }
+            memcpy(y + m * ldy + p * ATTN_PANEL, sums, sizeof sums);
         }
+        const attn_panels_end one = attn_panels_end_of_panel(end, p);
+        attn_panels_add_end((int)rows, &one, y + p * ATTN_PANEL, ldy);
     }
 }
 

@@ -193,6 +193,15 @@ static attn_panels_end end_of(const attn_linear_job *job, int64_t row, int64_t f
                              residual ? job->residual + row * job->ld_residual + first : NULL, job->ld_residual};
 }
 
+/* The same for n outputs of one row that are stored already. */
+static void add_end(const run_plan *plan, const attn_panels_end *end, float *y, int64_t n)
+{
+    if (end->bias)
+        plan->worker->kernels->add(y, end->bias, n);
+    if (end->residual)
+        plan->worker->kernels->add(y, end->residual, n);
+}
+
 /* The outputs of a panel that is filled up with zeros. */
 static void dot_last_panel(const run_plan *plan, const attn_linear_job *job, const attn_dot_rows *x, int64_t row, int64_t rows,
                            int64_t panel)
@@ -204,10 +213,8 @@ static void dot_last_panel(const run_plan *plan, const attn_linear_job *job, con
     for (int64_t m = 0; m < rows; m++) {
         float *y = job->y + (row + m) * job->ldy + first;
         memcpy(y, last + m * ATTN_PANEL, (size_t)n * sizeof *y);
-        if (end.bias)
-            plan->worker->kernels->add(y, end.bias, n);
-        if (end.residual)
-            plan->worker->kernels->add(y, end.residual + m * end.ld_residual, n);
+        const attn_panels_end own = attn_panels_end_at(&end, m);
+        add_end(plan, &own, y, n);
     }
 }
 
@@ -222,10 +229,7 @@ static int64_t dot_row(const run_plan *plan, const attn_linear_job *job, const a
     const attn_panels_end end = end_of(job, row, first);
     float *y = job->y + row * job->ldy + first;
     plan->worker->dot->row(w, panel, done, x, row, y);
-    if (end.bias)
-        plan->worker->kernels->add(y, end.bias, done * ATTN_PANEL);
-    if (end.residual)
-        plan->worker->kernels->add(y, end.residual, done * ATTN_PANEL);
+    add_end(plan, &end, y, done * ATTN_PANEL);
     return done;
 }
 

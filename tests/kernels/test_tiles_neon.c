@@ -7,6 +7,7 @@
 #include "tile_level_neon.h"
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_neon.h"
+#include "kernels/simd/slots_neon.h"
 #include "tile_calls.inc"
 #include "tile_checks.inc"
 #include "kernels/simd/target_end.h"

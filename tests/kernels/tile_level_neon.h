@@ -3,7 +3,9 @@
 #define FWD_KEYS 8
 #define FWD_DIMS 8
 #define FWD_PANEL 8
+#define FWD_STEPS "kernels/sdpa/fwd_steps_neon.inc"
 #define V_LANES 4
 #define DECODE_ACCS 16
 #define BWD_ROWS 12
 #define BWD_VECTORS 2
+#define BWD_STEPS "kernels/sdpa/bwd_steps_neon.inc"

@@ -7,8 +7,10 @@
 #define ISA neon
 #define BWD_ROWS 12
 #define BWD_VECTORS 2
+#define BWD_STEPS "kernels/sdpa/bwd_steps_neon.inc"
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_neon.h"
+#include "kernels/simd/slots_neon.h"
 #include "kernels/sdpa/bwd_task.inc"
 #include "kernels/sdpa/bwd_weights.inc"
 #include "kernels/sdpa/bwd_f32.inc"

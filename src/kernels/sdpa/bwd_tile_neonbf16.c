@@ -10,10 +10,12 @@
 #define BWD_ROWS 12
 #define BWD_VECTORS 2
 #define BWD_PAIRS
-#define BWD_STEPS "kernels/sdpa/bwd_steps_neonbf16.inc"
+#define BWD_STEPS "kernels/sdpa/bwd_steps_neon.inc"
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_neon.h"
 #include "kernels/simd/pairs_neonbf16.h"
+#define SLOTS_OF_PAIRS
+#include "kernels/simd/slots_neon.h"
 #include "kernels/sdpa/bwd_task.inc"
 #include "kernels/sdpa/bwd_weights.inc"
 #include "kernels/sdpa/bwd_bf16.inc"

@@ -11,8 +11,10 @@
 #define FWD_KEYS 8
 #define FWD_DIMS 8
 #define FWD_PANEL 8
+#define FWD_STEPS "kernels/sdpa/fwd_steps_neon.inc"
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_neon.h"
+#include "kernels/simd/slots_neon.h"
 #include "kernels/sdpa/fwd_products_f32.inc"
 #include "kernels/sdpa/fwd_tile.inc"
 #include "kernels/sdpa/fwd_pack.inc"

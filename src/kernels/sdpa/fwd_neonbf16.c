@@ -13,10 +13,12 @@
 #define FWD_KEYS 8
 #define FWD_DIMS 8
 #define FWD_PANEL 8
-#define FWD_STEPS "kernels/sdpa/fwd_steps_neonbf16.inc"
+#define FWD_STEPS "kernels/sdpa/fwd_steps_neon.inc"
 #include "kernels/simd/target_begin.h"
 #include "kernels/simd/simd_neon.h"
 #include "kernels/simd/pairs_neonbf16.h"
+#define SLOTS_OF_PAIRS
+#include "kernels/simd/slots_neon.h"
 #include "kernels/sdpa/fwd_products_bf16.inc"
 #include "kernels/sdpa/fwd_tile.inc"
 #include "kernels/sdpa/fwd_pack.inc"

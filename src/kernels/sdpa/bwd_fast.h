@@ -31,7 +31,9 @@ typedef struct attn_bwd_plan {
     bool bias_in_tile;              /* d_bias is added tile by tile ... */
     bool bias_shared;               /* ... by several heads or batch entries, in their order */
     int64_t relative_columns;       /* of d_relative; 0: not wanted */
-    int64_t heads_at_once;          /* kv heads whose rows are packed at a time; all where sequences are packed */
+    int32_t workers;                /* of the work on pairs */
+    int64_t own_heads;              /* the first kv heads, each done by one worker from packing to the end */
+    int64_t heads_at_once;          /* of the others: whose rows are packed at a time; all where sequences are packed */
     int64_t first_row;              /* of those heads */
     /* in the workspace; rows in the order batch, query head, query; query, d_out and d_query hold those of the heads at work */
     float *query, *d_out;        /* packed to slots, padded with zeros; rows that take no part, and special ones, all zero */

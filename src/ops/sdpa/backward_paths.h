@@ -27,6 +27,10 @@ void attn_backward_fast(attn_ctx *ctx, const attn_bwd_problem *g, void *memory);
 void attn_backward_own_lse(attn_ctx *ctx, const attn_bwd_problem *g, int64_t first_head, int64_t n_heads, attn_ref_row *rows,
                            const uint8_t *marked, double *scratch, int64_t scratch_count);
 
+/* The same for one kv head, by the worker that calls; scratch: its own. Not for packed sequences. */
+void attn_backward_own_lse_of(int32_t isa, const attn_bwd_problem *g, int64_t head, attn_ref_row *rows,
+                              const uint8_t *marked, double *scratch);
+
 /* lse and D of every row again, in double and not from out. scratch: as above. */
 void attn_backward_exact_rows(attn_ctx *ctx, const attn_bwd_problem *g, attn_ref_row *rows, double *scratch, int64_t scratch_count);
 

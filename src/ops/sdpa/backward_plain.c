@@ -168,19 +168,36 @@ static void run(attn_ctx *ctx, int64_t n_tasks, double work, attn_task_fn fn, pl
     attn_ctx_for(ctx, n_tasks, attn_ctx_workers(ctx, n_tasks, work), fn, job);
 }
 
+/* Whether any of n_heads kv heads from the job's first on has such a row. */
+static bool any_own_lse(const plain_job *job, int64_t n_heads)
+{
+    const attn_problem *p = &job->g->forward;
+    const int64_t head_rows = p->group * p->seq_q, all = p->batch * p->n_kv_heads;
+    int64_t row = p->packed ? 0 : job->first_head * head_rows;
+    const int64_t end = p->packed ? all * head_rows : (job->first_head + n_heads) * head_rows;
+    while (row < end && !takes_own_lse(job, row))
+        row++;
+    return row < end;
+}
+
 void attn_backward_own_lse(attn_ctx *ctx, const attn_bwd_problem *g, int64_t first_head, int64_t n_heads, attn_ref_row *rows,
                            const uint8_t *marked, double *scratch, int64_t scratch_count)
 {
     const attn_problem *p = &g->forward;
-    plain_job job = {g, attn_wide_kernels_at(ctx->isa), rows, scratch, scratch_count, marked, 0, first_head};
-    const int64_t head_rows = p->group * p->seq_q, all = p->batch * p->n_kv_heads;
-    int64_t row = p->packed ? 0 : first_head * head_rows, end = p->packed ? all * head_rows : (first_head + n_heads) * head_rows;
-    while (row < end && !takes_own_lse(&job, row))
-        row++;
-    if (row == end)
-        return;
-    job.n_blocks = block_count(p->seq_q * p->group, ATTN_WIDE_ROWS);
-    run(ctx, n_heads * job.n_blocks, pair_work(p) * (double)n_heads / (double)(p->n_entries * p->n_kv_heads), own_lse_task, &job);
+    const int64_t n_blocks = block_count(p->seq_q * p->group, ATTN_WIDE_ROWS);
+    plain_job job = {g, attn_wide_kernels_at(ctx->isa), rows, scratch, scratch_count, marked, n_blocks, first_head};
+    const double work = pair_work(p) * (double)n_heads / (double)(p->n_entries * p->n_kv_heads);
+    if (any_own_lse(&job, n_heads))
+        run(ctx, n_heads * n_blocks, work, own_lse_task, &job);
+}
+
+void attn_backward_own_lse_of(int32_t isa, const attn_bwd_problem *g, int64_t head, attn_ref_row *rows,
+                              const uint8_t *marked, double *scratch)
+{
+    const int64_t n_blocks = block_count(g->forward.seq_q * g->forward.group, ATTN_WIDE_ROWS);
+    plain_job job = {g, attn_wide_kernels_at(isa), rows, scratch, 0, marked, n_blocks, head};
+    for (int64_t block = 0; any_own_lse(&job, 1) && block < n_blocks; block++)
+        own_lse_task(&job, block, 0);
 }
 
 /* Most queries and keys of an entry. */

@@ -42,8 +42,8 @@ static double pair_work(const attn_problem *p, int64_t rows)
 
 /* Packed rows are read once for every block of keys, so they should not leave the caches. A worker takes a head from
  * packing to the end, and its rows stay in the worker's own cache: on Zen 4 (1 MB) 3 % of a pass in bf16, 48 heads of
- * 1024 x 64. The last heads are shared block by block, so that no worker waits for another's last head; so are few heads,
- * packed sequences, and the heads of tables that receive head by head. How heads are run shows in no bit. */
+ * 1024 x 64. The last heads are shared block by block, so that no worker waits for another's last head; so are few
+ * heads, packed sequences, and the heads of tables that receive head by head. How heads are run shows in no bit. */
 static int64_t own_heads(const attn_bwd_plan *plan)
 {
     const attn_problem *p = &plan->g->forward;
@@ -66,19 +66,26 @@ static int64_t heads_at_once(const attn_bwd_plan *plan)
     return p->packed || shared / plan->workers < each ? shared : each * plan->workers;
 }
 
+/* Slots from one packed row to the next. Long rows are no power of two apart: they would share few sets of the cache. */
+static int64_t row_stride(int64_t slots)
+{
+    return slots > 64 ? slots + 16 : slots;
+}
+
 /* Everything that the shape and the ISA level decide, and how many heads run at a time. */
 static attn_bwd_plan make_plan(const attn_ctx *ctx, const attn_bwd_problem *g)
 {
     const attn_problem *p = &g->forward;
     const attn_sdpa_args *a = &p->a;
     attn_bwd_plan plan = {.g = g, .kernels = attn_bwd_kernels_for(ctx->isa, g)};
-    plan.query_block = plan.key_block = 96; /* whole register tiles of every level: rows of 6, 12; lanes of 2, 8, 16, 32 */
+    plan.query_block = 96; /* whole register tiles of every level: rows of 6, 12; lanes of 2, 8, 16, 32 */
+    plan.key_block = plan.kernels->pair > 1 ? 192 : 96; /* half as many sums of d_query are loaded and stored; f32: no gain */
     plan.dim_pad = round_up(p->head_dim, plan.kernels->lanes);
     plan.value_pad = round_up(p->value_dim, plan.kernels->lanes);
     plan.dim_slots = plan.dim_pad / plan.kernels->pair;
     plan.value_slots = plan.value_pad / plan.kernels->pair;
-    plan.query_row = plan.dim_slots + 16; /* not a power of two: rows would share few sets of the cache */
-    plan.d_out_row = plan.value_slots + 16;
+    plan.query_row = row_stride(plan.dim_slots);
+    plan.d_out_row = row_stride(plan.value_slots);
     plan.score_row = plan.key_block + 16;
     plan.blocks_per_head = p->seq_q / plan.query_block + (p->packed ? p->n_entries : 1) + 1;
     plan.key_blocks = round_up(longest_keys(p), plan.key_block) / plan.key_block;
@@ -212,8 +219,8 @@ static void own_head(const row_job *job, int64_t head, int32_t worker)
 }
 
 /* Shared heads side by side, block 0 of each, then block 1 of each: a worker meets no other in its head's query blocks,
- * and the rows stay in its cache. For every head blocks still ascend, and for every block heads, which is all that turns
- * ask for; only tables of d_relative have their turns head by head. */
+ * and the rows stay in its cache. For every head blocks still ascend, and for every block heads, which is all that
+ * turns ask for; only tables of d_relative have their turns head by head. */
 static int64_t heads_side_by_side(const attn_bwd_plan *plan)
 {
     return plan->relative_columns ? 1 : plan->workers;

@@ -16,6 +16,7 @@
 #include "kernels/sdpa/decode_tile.inc"
 #include "kernels/sdpa/decode_rules.inc"
 #include "kernels/sdpa/decode_split.inc"
+#include "kernels/sdpa/decode_rows.inc"
 #include "kernels/simd/target_end.h"
 #else
 typedef int attn_decode_avx512bf16_is_empty; /* a source file needs a declaration */

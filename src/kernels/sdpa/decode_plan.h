@@ -73,14 +73,19 @@ typedef struct attn_decode_task {
     attn_decode_holes *holes;
 } attn_decode_task;
 
-/* Fills out, max and sum of all rows from the task's keys (sum not normalised, the sink left out). */
-typedef void (*attn_decode_fn)(attn_decode_task *task);
+/* What a level has for this dataflow. */
+typedef struct attn_decode_kernel {
+    /* Fills out, max and sum of all rows from the task's keys (sum not normalised, the sink left out). */
+    void (*split)(attn_decode_task *task);
+    /* n numbers that follow each other become a row of the task's query, zeros behind them up to `padded`. They may lie in the place of
+     * the row itself, at its end. */
+    void (*read_row)(const void *row, int32_t dtype, int64_t n, float *to, int64_t padded);
+    /* n numbers of a row of out, padded to whole vectors, rounded to dtype; `to` may be the row. */
+    void (*write_row)(const float *row, int32_t dtype, int64_t n, void *to);
+} attn_decode_kernel;
 
-void attn_decode_split_scalar(attn_decode_task *task);
-void attn_decode_split_avx2(attn_decode_task *task);
-void attn_decode_split_avx512(attn_decode_task *task);
-void attn_decode_split_avx512bf16(attn_decode_task *task); /* queries, keys and values in bf16 */
-void attn_decode_split_neon(attn_decode_task *task);
-void attn_decode_split_neonbf16(attn_decode_task *task); /* as avx512bf16 */
+extern const attn_decode_kernel attn_decode_kernel_scalar, attn_decode_kernel_avx2, attn_decode_kernel_avx512, attn_decode_kernel_neon;
+/* Queries, keys and values in bf16. */
+extern const attn_decode_kernel attn_decode_kernel_avx512bf16, attn_decode_kernel_neonbf16;
 
 #endif

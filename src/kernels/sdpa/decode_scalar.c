@@ -11,4 +11,5 @@
 #include "kernels/sdpa/decode_tile.inc"
 #include "kernels/sdpa/decode_rules.inc"
 #include "kernels/sdpa/decode_split.inc"
+#include "kernels/sdpa/decode_rows.inc"
 #include "kernels/simd/target_end.h"

@@ -1,6 +1,5 @@
 #include "ops/sdpa/decode_path.h"
 #include "kernels/simd/simd_levels.h"
-#include "core/half.h"
 #include "core/view.h"
 
 #include <stdatomic.h>
@@ -10,7 +9,7 @@
 /* The call: a grid of units (stack, kv head, block of rows) by splits. */
 typedef struct decode_job {
     const attn_problem *problem;
-    attn_decode_fn split;
+    const attn_decode_kernel *kernel;
     int64_t stack_rows;                  /* most rows of a stack */
     int64_t blocks, block_rows;          /* blocks of a stack, rows of a block */
     int64_t n_units, n_splits;
@@ -32,30 +31,30 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static attn_decode_fn decode_kernel(int32_t isa, const attn_problem *p)
+static const attn_decode_kernel *decode_kernel(int32_t isa, const attn_problem *p)
 {
 #if ATTN_HAVE_AVX512BF16
     if (isa == ATTN_ISA_AVX512BF16 && p->kv_dtype == ATTN_BF16 && p->a.query.dtype == ATTN_BF16)
-        return attn_decode_split_avx512bf16;
+        return &attn_decode_kernel_avx512bf16;
 #endif
 #if ATTN_HAVE_AVX512
     if (isa == ATTN_ISA_AVX512 || isa == ATTN_ISA_AVX512BF16)
-        return attn_decode_split_avx512;
+        return &attn_decode_kernel_avx512;
 #endif
 #if ATTN_HAVE_AVX2
     if (isa >= ATTN_ISA_AVX2 && isa <= ATTN_ISA_AVX512BF16)
-        return attn_decode_split_avx2;
+        return &attn_decode_kernel_avx2;
 #endif
 #if ATTN_HAVE_NEONBF16
     if (isa == ATTN_ISA_NEONBF16 && p->kv_dtype == ATTN_BF16 && p->a.query.dtype == ATTN_BF16)
-        return attn_decode_split_neonbf16;
+        return &attn_decode_kernel_neonbf16;
 #endif
 #if ATTN_HAVE_NEON
     if (isa >= ATTN_ISA_NEON)
-        return attn_decode_split_neon;
+        return &attn_decode_kernel_neon;
 #endif
     (void)isa, (void)p;
-    return attn_decode_split_scalar;
+    return &attn_decode_kernel_scalar;
 }
 
 bool attn_decode_serves(const attn_problem *p)
@@ -76,7 +75,7 @@ static void plan_job(const attn_ctx *ctx, const attn_problem *p, decode_job *job
 {
     memset(job, 0, sizeof *job);
     job->problem = p;
-    job->split = decode_kernel(ctx->isa, p);
+    job->kernel = decode_kernel(ctx->isa, p);
     job->stack_rows = smaller(ATTN_DECODE_ROWS, p->seq_q * p->group) * (p->shared_keys ? p->n_entries : 1);
     job->block_rows = round_up(smaller(job->stack_rows, ATTN_DECODE_BLOCK), ATTN_DECODE_TILE);
     job->blocks = job->block_rows ? (job->stack_rows + job->block_rows - 1) / job->block_rows : 0;
@@ -105,35 +104,36 @@ size_t attn_decode_scratch(const attn_ctx *ctx, const attn_problem *p)
 
 /* ---- One task ----------------------------------------------------------------------------------- */
 
-static void read_query(const attn_problem *p, const attn_decode_row *row, float *to)
+static void read_query(const decode_job *job, const attn_decode_row *row, float *to)
 {
+    const attn_problem *p = job->problem;
     const attn_cview *q = &p->a.query;
-    int64_t at = attn_offset(q->stride, row->entry.batch, row->head, row->entry.q_begin + row->query, 0), step = q->stride[3];
-    const uint16_t *half = (const uint16_t *)q->data + at;
-    if (q->dtype == ATTN_F32 && step == 1) {
-        memcpy(to, (const float *)q->data + at, (size_t)p->head_dim * sizeof *to);
-        return;
+    const size_t size = attn_dtype_size(q->dtype);
+    const int64_t at = attn_offset(q->stride, row->entry.batch, row->head, row->entry.q_begin + row->query, 0);
+    const char *from = (const char *)q->data + (size_t)at * size;
+    if (q->stride[3] != 1) { /* put together at the end of the place where it goes */
+        char *dense = (char *)to + (size_t)job->query_floats * (sizeof *to - size);
+        for (int64_t d = 0; d < p->head_dim; d++)
+            memcpy(dense + (size_t)d * size, from + d * q->stride[3] * (int64_t)size, size);
+        from = dense;
     }
-    for (int64_t d = 0; d < p->head_dim; d++)
-        to[d] = q->dtype == ATTN_F32 ? ((const float *)q->data)[at + d * step]
-                : q->dtype == ATTN_BF16 ? attn_bf16_to_f32(half[d * step])
-                                        : attn_f16_to_f32(half[d * step]);
+    job->kernel->read_row(from, q->dtype, p->head_dim, to, job->query_floats);
 }
 
-static void write_row(const attn_problem *p, const attn_decode_row *row, const float *from)
+static void write_row(const decode_job *job, const attn_decode_row *row, float *from)
 {
+    const attn_problem *p = job->problem;
     const attn_view *out = &p->a.out;
-    int64_t at = attn_offset(out->stride, row->entry.batch, row->head, row->entry.q_begin + row->query, 0), step = out->stride[3];
-    if (out->dtype == ATTN_F32 && step == 1) {
-        memcpy((float *)out->data + at, from, (size_t)p->value_dim * sizeof *from);
+    const size_t size = attn_dtype_size(out->dtype);
+    const int64_t at = attn_offset(out->stride, row->entry.batch, row->head, row->entry.q_begin + row->query, 0);
+    char *to = (char *)out->data + (size_t)at * size;
+    if (out->stride[3] == 1) {
+        job->kernel->write_row(from, out->dtype, p->value_dim, to);
         return;
     }
-    for (int64_t d = 0; d < p->value_dim; d++) {
-        if (out->dtype == ATTN_F32)
-            ((float *)out->data)[at + d * step] = from[d];
-        else
-            ((uint16_t *)out->data)[at + d * step] = out->dtype == ATTN_BF16 ? attn_f32_to_bf16(from[d]) : attn_f32_to_f16(from[d]);
-    }
+    job->kernel->write_row(from, out->dtype, p->value_dim, from);
+    for (int64_t d = 0; d < p->value_dim; d++)
+        memcpy(to + d * out->stride[3] * (int64_t)size, (const char *)from + (size_t)d * size, size);
 }
 
 /* Scratch of a worker cut into the arrays of a task. */
@@ -190,12 +190,9 @@ static void fill_task(const decode_job *job, int64_t unit, attn_decode_task *t)
     }
     int64_t padded = round_up(t->n_rows, ATTN_DECODE_TILE);
     for (int64_t r = 0; r < padded; r++) {
-        float *q = t->query + r * t->query_stride;
         if (r >= t->n_rows)
             t->row[r] = t->row[t->n_rows - 1];
-        read_query(p, &t->row[r], q);
-        for (int64_t d = p->head_dim; d < t->query_stride; d++)
-            q[d] = 0;
+        read_query(job, &t->row[r], t->query + r * t->query_stride);
         t->max[r] = -INFINITY;
         t->sum[r] = 0;
     }
@@ -205,9 +202,10 @@ static void fill_task(const decode_job *job, int64_t unit, attn_decode_task *t)
 /* ---- Finishing ---------------------------------------------------------------------------------- */
 
 /* One row from its parts (max, sum, out at `stride` floats from each other), in ascending order; the sink joins here. */
-static void finish_row(const attn_problem *p, const attn_decode_row *row, const float *max, const float *sum, float *const out,
+static void finish_row(const decode_job *job, const attn_decode_row *row, const float *max, const float *sum, float *const out,
                        int64_t n_parts, int64_t stride)
 {
+    const attn_problem *p = job->problem;
     double sink = p->a.sinks ? (double)p->a.sinks[row->head] : -INFINITY, most = sink, total = 0;
     int64_t q = row->entry.q_begin + row->query;
     for (int64_t n = 0; n < n_parts; n++)
@@ -231,7 +229,7 @@ static void finish_row(const attn_problem *p, const attn_decode_row *row, const 
         memset(out, 0, (size_t)p->value_dim * sizeof *out); /* not 0 * inverse: a part may hold NaN of weight 0 */
     for (int64_t d = 0; total != 0 && d < p->value_dim; d++)
         out[d] = out[d] * inverse + 0.0f; /* -0 becomes 0: it would tell which keys were skipped */
-    write_row(p, row, out);
+    write_row(job, row, out);
     if (p->a.lse)
         ((float *)p->a.lse)[(row->entry.batch * p->n_heads + row->head) * p->seq_q + q] =
             (float)(total == 0 ? -INFINITY : row->high <= row->low && p->a.sinks ? sink : most + log(total));
@@ -257,14 +255,13 @@ static void keep_partial(const decode_job *job, int64_t unit, int64_t split, con
 
 static void finish_unit(const decode_job *job, int64_t unit, const attn_decode_task *t)
 {
-    const attn_problem *p = job->problem;
     for (int64_t r = 0; r < t->n_rows; r++) {
         if (job->n_splits == 1) {
-            finish_row(p, &t->row[r], &t->max[r], &t->sum[r], t->out + r * t->out_stride, 1, 0);
+            finish_row(job, &t->row[r], &t->max[r], &t->sum[r], t->out + r * t->out_stride, 1, 0);
             continue;
         }
         float *first = partial_at(job, unit, 0, r);
-        finish_row(p, &t->row[r], first, first + 1, first + 2, job->n_splits, job->block_rows * (2 + job->out_floats));
+        finish_row(job, &t->row[r], first, first + 1, first + 2, job->n_splits, job->block_rows * (2 + job->out_floats));
     }
 }
 
@@ -280,7 +277,7 @@ static void decode_task(const decode_job *job, int64_t task, bool last, int32_t 
     t.goes_on = !last;
     t.first = split * ATTN_DECODE_SPLIT;
     t.end = smaller(t.first + ATTN_DECODE_SPLIT, job->problem->seq_kv);
-    job->split(&t);
+    job->kernel->split(&t);
     if (job->n_splits > 1) {
         keep_partial(job, unit, split, &t);
         if (atomic_fetch_add_explicit(&job->counter[unit], 1, memory_order_acq_rel) != job->n_splits - 1)

@@ -224,7 +224,7 @@ static void few_rows_agree_with_the_reference(void **state)
             make_pair(&p, &r);
             run_reference(&p, one, &exact);
             assert_int_equal(attn_sdpa_validate(one, &p.args, ATTN_NEED_ALL, &resolved), ATTN_OK);
-            assert_true(attn_decode_suits(&resolved) || resolved.seq_kv <= 128);
+            assert_true(attn_decode_suits(one, &resolved) || resolved.seq_kv <= 128);
             if (attn_sdpa_forward(one, &p.args, NULL, 0) != ATTN_OK)
                 fail_msg("%s", attn_ctx_error(one));
             check_rows(&p, &exact, attn_ctx_isa(one), seed);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include "core/cpu.h"
 #include "fwd_world.h"
+#include "ops/sdpa/decode_path.h"
 
 static struct {
     size_t bytes;      /* of the largest allocation */
@@ -66,7 +67,10 @@ static void one_problem(uint64_t seed, int32_t isa)
     const int64_t *shape = a->query.shape;
     int64_t keys = a->layout.block_table || a->layout.ring ? a->layout.seq_kv : a->key.shape[2];
     int64_t kv_heads = a->key.shape[1], stack = shape[2] * shape[1] / kv_heads;
-    bool either = a->mask.kv_len && stack > 8 && stack <= 16; /* an entry's own keys decide */
+    attn_problem resolved;
+    assert_int_equal(attn_sdpa_validate(ctx, a, ATTN_NEED_ALL, &resolved), ATTN_OK);
+    const attn_decode_bound bound = attn_decode_bound_of(ctx, &resolved);
+    bool either = a->mask.kv_len && stack > bound.rows && stack <= ATTN_DECODE_ROWS; /* an entry's own keys decide */
     bool lengths = a->mask.cu_seqlens_q || a->mask.q_len || either, dropout = a->dropout_p > 0 || a->keep.data;
     bool dense = (a->key.stride[3] == 1 || shape[3] == 1) && (a->value.stride[3] == 1 || a->value.shape[3] == 1);
     ATTN_ARGS_INIT(&plan);
@@ -74,8 +78,8 @@ static void one_problem(uint64_t seed, int32_t isa)
     assert_int_equal(attn_sdpa_workspace(ctx, a, &bytes), ATTN_OK);
     assert_string_equal(plan.isa, attn_ctx_isa(ctx));
     assert_true(plan.workspace_bytes == bytes);
-    bool some_short = a->mask.kv_len || keys <= 128;
-    bool few = stack <= (some_short ? 8 : 16) && !dropout && dense; /* packed sequences may still be long or short, one by one */
+    bool some_short = a->mask.kv_len || keys <= bound.keys;
+    bool few = stack <= (some_short ? bound.rows : ATTN_DECODE_ROWS) && !dropout && dense; /* packed sequences are long or short one by one */
     if (!a->mask.cu_seqlens_q)
         assert_string_equal(plan.kernel, few ? "keys read once" : "queries in lanes");
     assert_true(plan.n_splits == (strcmp(plan.kernel, "keys read once") ? 1 : (keys + 1023) / 1024));

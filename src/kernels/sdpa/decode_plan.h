@@ -18,6 +18,7 @@
 #define ATTN_DECODE_SPLIT 1024
 #define ATTN_DECODE_BLOCK 64  /* rows of a task */
 #define ATTN_DECODE_TILE 4    /* most rows of a tile */
+#define ATTN_DECODE_ROWS 16   /* most stacked rows (queries times heads of a group) of an entry */
 #define ATTN_DECODE_PAD 32    /* keys that a tile may run beyond the chunk: V_N at least */
 /* A chunk is read in places, in turns a key of each: memory gives more to several streams than to one. 8-bit keys are read from one,
  * and asked for ahead: their conversion takes longer than the reads, and one stream ahead hides these. So are rows that do not
@@ -73,6 +74,12 @@ typedef struct attn_decode_task {
     attn_decode_holes *holes;
 } attn_decode_task;
 
+/* What is quicker this way than packed into strips, by measurement: any entry of up to `rows` rows, with more than `keys` keys
+ * any of up to ATTN_DECODE_ROWS. */
+typedef struct attn_decode_bound {
+    int64_t rows, keys;
+} attn_decode_bound;
+
 /* What a level has for this dataflow. */
 typedef struct attn_decode_kernel {
     /* Fills out, max and sum of all rows from the task's keys (sum not normalised, the sink left out). */
@@ -80,8 +87,10 @@ typedef struct attn_decode_kernel {
     /* n numbers that follow each other become a row of the task's query, zeros behind them up to `padded`. They may lie in the place of
      * the row itself, at its end. */
     void (*read_row)(const void *row, int32_t dtype, int64_t n, float *to, int64_t padded);
-    /* n numbers of a row of out, padded to whole vectors, rounded to dtype; `to` may be the row. */
-    void (*write_row)(const float *row, int32_t dtype, int64_t n, void *to);
+    /* n numbers of a row of out, padded to whole vectors, times `factor`, rounded to dtype; `to` may be the row. -0 becomes 0: it would
+     * tell which keys were skipped. */
+    void (*write_row)(const float *row, float factor, int32_t dtype, int64_t n, void *to);
+    attn_decode_bound bound[3]; /* keys and values in f32; in 16 bits; in 8 */
 } attn_decode_kernel;
 
 extern const attn_decode_kernel attn_decode_kernel_scalar, attn_decode_kernel_avx2, attn_decode_kernel_avx512, attn_decode_kernel_neon;

@@ -4,12 +4,15 @@
 
 #include <stdatomic.h>
 
+/* Keys that a row's own cost stands for (Zen 4, d 64: a head of 7 rows takes 0.6 us and 0.02 for each key). */
+#define DECODE_ROW_KEYS 16
 #define DECODE_RUNS 16 /* of a thread: the last one to end is late by a sixteenth at most */
 
 /* The call: a grid of units (stack, kv head, block of rows) by splits. */
 typedef struct decode_job {
     const attn_problem *problem;
     const attn_decode_kernel *kernel;
+    attn_decode_bound bound;
     int64_t stack_rows;                  /* most rows of a stack */
     int64_t blocks, block_rows;          /* blocks of a stack, rows of a block */
     int64_t n_units, n_splits;
@@ -64,9 +67,16 @@ bool attn_decode_serves(const attn_problem *p)
            !attn_drops(p) && (a->key.stride[3] == 1 || p->head_dim <= 1) && (a->value.stride[3] == 1 || p->value_dim <= 1);
 }
 
-bool attn_decode_suits(const attn_problem *p)
+attn_decode_bound attn_decode_bound_of(const attn_ctx *ctx, const attn_problem *p)
 {
-    return attn_decode_serves(p) && (p->packed || p->a.mask.q_len || attn_decode_takes(p, p->seq_q, p->seq_kv));
+    const attn_decode_kernel *kernel = decode_kernel(ctx->isa, p);
+    return kernel->bound[p->kv_dtype == ATTN_F32 ? 0 : p->kv_dtype == ATTN_I8 ? 2 : 1];
+}
+
+bool attn_decode_suits(const attn_ctx *ctx, const attn_problem *p)
+{
+    const attn_decode_bound bound = attn_decode_bound_of(ctx, p);
+    return attn_decode_serves(p) && (p->packed || p->a.mask.q_len || attn_decode_takes(p, &bound, p->seq_q, p->seq_kv));
 }
 
 /* ---- Plan --------------------------------------------------------------------------------------- */
@@ -76,6 +86,7 @@ static void plan_job(const attn_ctx *ctx, const attn_problem *p, decode_job *job
     memset(job, 0, sizeof *job);
     job->problem = p;
     job->kernel = decode_kernel(ctx->isa, p);
+    job->bound = attn_decode_bound_of(ctx, p);
     job->stack_rows = smaller(ATTN_DECODE_ROWS, p->seq_q * p->group) * (p->shared_keys ? p->n_entries : 1);
     job->block_rows = round_up(smaller(job->stack_rows, ATTN_DECODE_BLOCK), ATTN_DECODE_TILE);
     job->blocks = job->block_rows ? (job->stack_rows + job->block_rows - 1) / job->block_rows : 0;
@@ -120,7 +131,8 @@ static void read_query(const decode_job *job, const attn_decode_row *row, float 
     job->kernel->read_row(from, q->dtype, p->head_dim, to, job->query_floats);
 }
 
-static void write_row(const decode_job *job, const attn_decode_row *row, float *from)
+/* The row of out times `factor`. */
+static void write_row(const decode_job *job, const attn_decode_row *row, float *from, float factor)
 {
     const attn_problem *p = job->problem;
     const attn_view *out = &p->a.out;
@@ -128,10 +140,10 @@ static void write_row(const decode_job *job, const attn_decode_row *row, float *
     const int64_t at = attn_offset(out->stride, row->entry.batch, row->head, row->entry.q_begin + row->query, 0);
     char *to = (char *)out->data + (size_t)at * size;
     if (out->stride[3] == 1) {
-        job->kernel->write_row(from, out->dtype, p->value_dim, to);
+        job->kernel->write_row(from, factor, out->dtype, p->value_dim, to);
         return;
     }
-    job->kernel->write_row(from, out->dtype, p->value_dim, from);
+    job->kernel->write_row(from, factor, out->dtype, p->value_dim, from);
     for (int64_t d = 0; d < p->value_dim; d++)
         memcpy(to + d * out->stride[3] * (int64_t)size, (const char *)from + (size_t)d * size, size);
 }
@@ -183,7 +195,7 @@ static void fill_task(const decode_job *job, int64_t unit, attn_decode_task *t)
     t->keys = attn_problem_entry(p, stack);
     for (int64_t s = stack; s < (p->shared_keys ? p->n_entries : stack + 1) && t->n_rows < job->block_rows; s++) {
         attn_entry e = attn_problem_entry(p, s);
-        int64_t own = attn_decode_takes(p, e.q_count, e.k_count) ? e.q_count * p->group : 0;
+        int64_t own = attn_decode_takes(p, &job->bound, e.q_count, e.k_count) ? e.q_count * p->group : 0;
         if (skip < own)
             add_rows(job, &e, skip, t);
         skip = skip > own ? skip - own : 0;
@@ -227,9 +239,7 @@ static void finish_row(const decode_job *job, const attn_decode_row *row, const 
     float inverse = total == 0 ? 0 : (float)(1 / total);
     if (total == 0)
         memset(out, 0, (size_t)p->value_dim * sizeof *out); /* not 0 * inverse: a part may hold NaN of weight 0 */
-    for (int64_t d = 0; total != 0 && d < p->value_dim; d++)
-        out[d] = out[d] * inverse + 0.0f; /* -0 becomes 0: it would tell which keys were skipped */
-    write_row(job, row, out);
+    write_row(job, row, out, inverse);
     if (p->a.lse)
         ((float *)p->a.lse)[(row->entry.batch * p->n_heads + row->head) * p->seq_q + q] =
             (float)(total == 0 ? -INFINITY : row->high <= row->low && p->a.sinks ? sink : most + log(total));
@@ -294,10 +304,12 @@ static void decode_run(void *arg, int64_t run, int32_t worker)
         decode_task(job, task, task + 1 == end, worker);
 }
 
+/* A row takes as long to set up and to finish as some keys do. */
 static int32_t workers_of(const attn_ctx *ctx, const decode_job *job)
 {
     const attn_problem *p = job->problem;
-    double work = (double)job->n_units * (double)job->block_rows * (double)p->seq_kv * (double)(p->head_dim + p->value_dim);
+    const double rows = (double)job->n_units * (double)smaller(job->block_rows, job->stack_rows);
+    const double work = rows * (double)(p->seq_kv + DECODE_ROW_KEYS) * (double)(p->head_dim + p->value_dim);
     return attn_ctx_workers(ctx, job->n_units * job->n_splits, work);
 }
 

@@ -5,23 +5,21 @@
 #include "core/context.h"
 #include "kernels/sdpa/decode_plan.h"
 
-#define ATTN_DECODE_ROWS 16 /* most stacked rows (queries times heads of a group) of an entry */
-/* The same where it has few keys: more rows are quicker packed (16 x 16, d 32, AVX2: 61,000 instructions for 87,000). */
-#define ATTN_DECODE_SHORT_ROWS 8
-#define ATTN_DECODE_SHORT_KEYS 128
-
 /* Dtypes, strides and options that the dataflow serves: not f64, not dropout, dense last axis of key and value. */
 bool attn_decode_serves(const attn_problem *p);
 
+/* Which entries of a problem go this way: see attn_decode_bound. */
+attn_decode_bound attn_decode_bound_of(const attn_ctx *ctx, const attn_problem *p);
+
 /* True when an entry with this many queries and keys goes this way: any with fewer queries or more keys then does, too. By its own
  * rows and keys alone, so that a sequence takes the same way whatever else is in the batch. */
-static inline bool attn_decode_takes(const attn_problem *p, int64_t q_count, int64_t k_count)
+static inline bool attn_decode_takes(const attn_problem *p, const attn_decode_bound *bound, int64_t q_count, int64_t k_count)
 {
-    return q_count * p->group <= (k_count > ATTN_DECODE_SHORT_KEYS ? ATTN_DECODE_ROWS : ATTN_DECODE_SHORT_ROWS);
+    return q_count * p->group <= (k_count > bound->keys ? ATTN_DECODE_ROWS : bound->rows);
 }
 
 /* attn_decode_serves, and some entry may be taken. */
-bool attn_decode_suits(const attn_problem *p);
+bool attn_decode_suits(const attn_ctx *ctx, const attn_problem *p);
 
 /* Bytes of 64-byte aligned scratch, by extents and context alone. */
 size_t attn_decode_scratch(const attn_ctx *ctx, const attn_problem *p);

@@ -14,6 +14,7 @@ typedef struct forward_job {
     bool strips;              /* queries in lanes (kernels/sdpa/fwd_plan.h); else doubles (kernels/sdpa/wide.h) */
     const attn_wide_kernels *wide;
     bool decoded;             /* entries of few rows go the decode way (ops/sdpa/decode_path.h), before the others */
+    attn_decode_bound bound;  /* which these are */
     attn_fwd_plan plan;
     int64_t strips_per_entry; /* where all entries have the same number of queries; 0: first_strip tells */
     int64_t n_tasks;
@@ -28,7 +29,7 @@ static int64_t strips_of(const forward_job *job, int64_t entry)
 {
     const attn_entry e = attn_problem_entry(job->problem, entry);
     int64_t rows = e.q_count * job->problem->group;
-    if (job->decoded && attn_decode_takes(job->problem, e.q_count, e.k_count))
+    if (job->decoded && attn_decode_takes(job->problem, &job->bound, e.q_count, e.k_count))
         return 0;
     return (rows + job->plan.strip_rows - 1) / job->plan.strip_rows;
 }
@@ -51,8 +52,9 @@ static void plan_memory(const attn_ctx *ctx, const attn_problem *p, forward_job 
     memset(job, 0, sizeof *job);
     job->problem = p;
     job->strips = attn_fwd_suits(p);
-    job->decoded = attn_decode_suits(p);
-    if (job->decoded && !p->packed && attn_decode_takes(p, p->seq_q, p->a.mask.kv_len ? 0 : p->seq_kv)) {
+    job->decoded = attn_decode_suits(ctx, p);
+    job->bound = attn_decode_bound_of(ctx, p);
+    if (job->decoded && !p->packed && attn_decode_takes(p, &job->bound, p->seq_q, p->a.mask.kv_len ? 0 : p->seq_kv)) {
         job->scratch_bytes = 0; /* every entry goes that way */
     } else if (job->strips) {
         attn_fwd_plan_make(p, attn_fwd_kernel_for(ctx->isa, p), &job->plan);

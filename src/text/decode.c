@@ -368,8 +368,8 @@ static attn_status push(attn_decode_stream *stream, int32_t id)
     if (id < 0)
         return attn_text_fail(ATTN_ERR_INVALID_ARGUMENT, "id is %d", (int)id);
     int32_t entry = attn_vocab_entry_of(vocab, id);
-    bool skip = stream->flags & ATTN_DECODE_SKIP_SPECIAL;
-    if (entry < 0 || (skip && vocab->entries[entry].flags & ATTN_TOKEN_SPECIAL))
+    const uint32_t kind = entry < 0 ? 0 : vocab->entries[entry].flags & (ATTN_TOKEN_SPECIAL | ATTN_TOKEN_RESPELLED);
+    if (entry < 0 || (stream->flags & ATTN_DECODE_SKIP_SPECIAL && kind == ATTN_TOKEN_SPECIAL))
         return ATTN_OK;
     return give(stream, 0, vocab->text.data + vocab->entries[entry].shown_at, vocab->entries[entry].shown_len);
 }

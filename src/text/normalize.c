@@ -236,12 +236,14 @@ static attn_status replace_all(const attn_step *step, attn_scratch *scratch)
 {
     attn_worktext *text = &scratch->text;
     attn_rewriter rewriter;
+    bool not_empty = false; /* right behind a match nothing is not another one */
     attn_rewrite_begin(&rewriter, text);
     for (size_t at = 0; at <= text->len;) {
         size_t start, end;
-        ATTN_TEXT_TRY(attn_step_match(step, scratch->regex, text->data, text->len, at, false, &start, &end));
+        ATTN_TEXT_TRY(attn_step_match(step, scratch->regex, text->data, text->len, at, not_empty, &start, &end));
         if (start == SIZE_MAX)
             break;
+        not_empty = end > start;
         ATTN_TEXT_TRY(attn_rewrite_copy(&rewriter, start - rewriter.at));
         rewriter.at = end;
         ATTN_TEXT_TRY(attn_rewrite_insert(&rewriter, step->content.data, step->content.len));

@@ -21,15 +21,17 @@ attn_status attn_replace(const attn_step *step, attn_regex_scratch *scratch, con
     }
     attn_status status = ATTN_OK;
     size_t done = 0, at = 0;
+    bool not_empty = false; /* right behind a match nothing is not another one */
     while (at <= len && status == ATTN_OK) {
         size_t start, end;
-        status = attn_step_match(step, scratch, text, len, at, false, &start, &end);
+        status = attn_step_match(step, scratch, text, len, at, not_empty, &start, &end);
         if (status != ATTN_OK || start == SIZE_MAX)
             break;
         status = attn_strbuf_add(out, text + done, start - done);
         if (status == ATTN_OK)
             status = attn_strbuf_add(out, step->content.data, step->content.len);
         done = end;
+        not_empty = end > start;
         at = end > start ? end : end < len ? end + attn_utf8_size(text[end]) : len + 1;
     }
     if (status == ATTN_OK)

@@ -97,6 +97,13 @@ void attn_post_free(attn_post *post)
 
 /* ---- Finishing ---- */
 
+/* Of tokens that are normalised to the same text the first one is found. */
+static bool is_taken(const attn_trie *trie, const char *text, size_t len)
+{
+    size_t matched = 0;
+    return trie->n_nodes && attn_trie_longest(trie, text, len, &matched) >= 0 && matched == len;
+}
+
 /* An added token that is looked for in normalised text is normalised itself. */
 static attn_status add_normalized(attn_tokenizer *tokenizer, attn_scratch *scratch, size_t index)
 {
@@ -112,10 +119,14 @@ static attn_status add_normalized(attn_tokenizer *tokenizer, attn_scratch *scrat
     attn_vocab *vocab = &tokenizer->vocab;
     attn_token_entry *entry = &vocab->entries[tokenizer->added.tokens[index].entry];
     if (scratch->text.data != text) { /* some normaliser has written a new form: decoding shows that one */
+        if (scratch->text.len != len || memcmp(scratch->text.data, text, len))
+            entry->flags |= ATTN_TOKEN_RESPELLED;
         entry->shown_at = vocab->text.len;
         entry->shown_len = (uint32_t)scratch->text.len;
         ATTN_TEXT_TRY(attn_strbuf_add(&vocab->text, scratch->text.data, scratch->text.len));
     }
+    if (is_taken(&tokenizer->added.normalized, scratch->text.data, scratch->text.len))
+        return ATTN_OK;
     return attn_trie_add(&tokenizer->added.normalized, scratch->text.data, scratch->text.len, (int32_t)index);
 }
 

@@ -71,7 +71,8 @@ static inline uint64_t attn_pairmap_get(const attn_pairmap *map, uint64_t key)
 enum { /* attn_token_entry.flags */
     ATTN_TOKEN_SPECIAL = 1,
     ATTN_TOKEN_ADDED = 2,
-    ATTN_TOKEN_OUTSIDE = 4 /* not in the model's vocabulary: found as an added token only */
+    ATTN_TOKEN_OUTSIDE = 4, /* not in the model's vocabulary: found as an added token only */
+    ATTN_TOKEN_RESPELLED = 8 /* decoding shows another text, which is then no special token's: it is not left out */
 };
 
 typedef struct attn_token_entry {

@@ -44,8 +44,8 @@ static void test_bad_json(void **state)
     refuse("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"unk_id\":1}}", ATTN_ERR_FORMAT, "unk_id is 1");
     refuse("{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}}",
            ATTN_ERR_FORMAT, "pre_tokenizer.pattern.Regex");
-    refuse("{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a[b]]\"},\"behavior\":\"Isolated\"}}",
-           ATTN_ERR_UNSUPPORTED, "[a[b]]");
+    refuse("{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a[^b]]\"},\"behavior\":\"Isolated\"}}",
+           ATTN_ERR_UNSUPPORTED, "[a[^b]]");
     refuse("{" MODEL ",\"normalizer\":{\"type\":\"Fancy\"}}", ATTN_ERR_UNSUPPORTED, "normalizer.type is \"Fancy\"");
     refuse("{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA!\"}}", ATTN_ERR_FORMAT, "base64");
     refuse("{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"b\",\"type_id\":0}}],"

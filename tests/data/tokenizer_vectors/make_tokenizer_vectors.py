@@ -141,8 +141,17 @@ def configurations():
     yield tokenizer(unigram(byte_fallback=True), metaspace("always", False), decoder=SPM_DECODER)
     yield tokenizer({"type": "WordLevel", "vocab": numbered(CHARACTERS), "unk_token": "<unk>"},
                     {"type": "Punctuation", "behavior": "Contiguous"})
+    for pattern in REGEXES:
+        yield tokenizer(byte_bpe(), sequence("pretokenizers", split({"Regex": pattern}, "Isolated"), BYTES_PLAIN), decoder=BYTES)
+    for pattern in ("a*", "\\b", "t|(?=e)"):  # matches of nothing
+        yield tokenizer(byte_bpe(), BYTES, decoder=sequence("decoders", BYTES, {"type": "Replace", "pattern": {"Regex": pattern}, "content": "-"}))
+    yield tokenizer(wordpiece(), BERT_SPLIT, bert(), None, WP_DECODER,  # tokens that another text stands for, once normalised
+                    [added(30, "[CLS]", special=True, normalized=True), added(36, "The", normalized=True), added(37, "THE", normalized=True)])
 
 
+# where Oniguruma and other libraries part: what \\w, \\b, [:alpha:] and scripts hold; classes within classes; \\uHHHH
+REGEXES = [r"\w+|[^\w\s]+", r"[\w']+", r"[^\W\d]+", r"\b", r"\B|\W", "[[:alpha:]]+|[[:punct:]]+", "[[:alnum:]]+|[[:^alnum:]]", "[[:upper:]]|[[:lower:]]+",
+           r"\p{Han}+|\p{Hangul}+|\p{^Han}+", r"[\u4e00-\u9fff]+|[\u0300-\u036f]", r" ?[^(\s|[.,!?…。，、।۔،])]+", "[a-c[e-h]1-]+", "[x[-a]t]+"]
 WORDS = [" ", " ", "▁", "a", "b", "c", "d", "t", "h", "e", "the", "cat", " the", " cat", "é", "e\u0301", ".", ",", "!", "A", "T", "É", "ß", "İ", "東京",
          "가", "1", "2", "12", "'s", "'LL", "-", "<x>", "<mask>", "<r>", "abc", "The", "<x><x>", "[CLS]", "  ", "\n", "\n\n", "\t", "\r\n",
          "\u00a0", "\u3000", "\u200b", "\u0085", "\u2028", "\x07", "\ufffd", "ﬁ", "①", "½", "Å", "👩\u200d💻", "\u0327\u0301", "\u1100\u1161\u11a8",

@@ -1,6 +1,7 @@
 /* gguf_config.c - config.json from GGUF metadata: one table of fields for each architecture. */
 #include "io/gguf_config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,19 @@ static attn_status set_field(const build *b, const field *f)
     return status == ATTN_OK ? set(b, f->name, json_integer(integer)) : status;
 }
 
+/* What GGUF leaves out where the number of heads says it; in config.json each family has a default of its own. */
+static attn_status set_heads(const build *b)
+{
+    const json_int_t heads = json_integer_value(json_object_get(b->config, "num_attention_heads"));
+    const json_int_t width = json_integer_value(json_object_get(b->config, "hidden_size"));
+    attn_status status = ATTN_OK;
+    if (!json_object_get(b->config, "num_key_value_heads"))
+        status = set(b, "num_key_value_heads", json_integer(heads));
+    if (status == ATTN_OK && heads > 0 && !json_object_get(b->config, "head_dim"))
+        status = set(b, "head_dim", json_integer(width / heads));
+    return status;
+}
+
 static attn_status find_architecture(build *b)
 {
     attn_gguf_string name;
@@ -193,6 +207,28 @@ static attn_status set_llama3_scaling(const build *b, const attn_gguf_tensor *t,
                          "original_max_position_embeddings", (json_int_t)length));
 }
 
+/* What a file of YaRN may say beside its factor. */
+static attn_status set_yarn(const build *b, json_t *scaling, double factor)
+{
+    static const char *const fields[][2] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
+                                            {"rope.scaling.yarn_beta_slow", "beta_slow"},
+                                            {"rope.scaling.attn_factor", "attention_factor"}};
+    char room[128];
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; status == ATTN_OK && i < sizeof fields / sizeof *fields; i++) {
+        double value;
+        const char *key = full_key(b, fields[i][0], room, sizeof room);
+        if (!attn_gguf_find(b->gguf, key))
+            continue;
+        status = get_real(b, key, &value);
+        if (i == 2) /* there it is all of it, here it goes on top of YaRN's own */
+            value *= 0.1 * log(factor) + 1;
+        if (status == ATTN_OK && json_object_set_new(scaling, fields[i][1], json_real(value)))
+            status = attn_io_no_memory(b->error, b->error_size, "config.json");
+    }
+    return status;
+}
+
 static attn_status set_scaling(const build *b, double base)
 {
     char room[128], shown[SHOWN];
@@ -219,6 +255,8 @@ static attn_status set_scaling(const build *b, double base)
         return status;
     json_t *scaling = json_pack("{s:s, s:f}", "rope_type", shown, "factor", factor);
     status = set(b, "rope_scaling", scaling);
+    if (status == ATTN_OK && !strcmp(shown, "yarn"))
+        status = set_yarn(b, scaling, factor);
     key = full_key(b, "rope.scaling.original_context_length", room, sizeof room);
     if (status != ATTN_OK || !attn_gguf_find(b->gguf, key))
         return status;
@@ -288,6 +326,8 @@ attn_status attn_gguf_config_json(const attn_gguf *gguf, const char *dtype, json
         status = set_field(&b, f);
     if (status == ATTN_OK)
         status = set_from_tensors(&b);
+    if (status == ATTN_OK && b.kind->rope)
+        status = set_heads(&b);
     if (status == ATTN_OK && b.kind->rope)
         status = set_rope(&b);
     if (status == ATTN_OK)

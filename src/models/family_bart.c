@@ -43,6 +43,14 @@ static int64_t same_size(attn_config *c, const char *encoder, const char *decode
     return size;
 }
 
+/* Sines that the file holds, perhaps rounded to 16 bits, go before computed ones. */
+static bool has_table(const attn_model_source *source)
+{
+    static const char *const tables[] = {"model.decoder.embed_positions.weight", "decoder.embed_positions.weight"};
+    attn_source_tensor t;
+    return attn_source_find(source, tables[0], &t) || attn_source_find(source, tables[1], &t);
+}
+
 static attn_status describe(const attn_model_source *source, attn_description *d, char *error, size_t error_size)
 {
     attn_config c = attn_config_open(source, error, error_size);
@@ -63,7 +71,7 @@ static attn_status describe(const attn_model_source *source, attn_description *d
                                                    "embedding for each stack is not served");
     d->vocab_size = attn_config_need(&c, "vocab_size", 1, 1 << 28);
     d->context_length = attn_config_int(&c, "max_position_embeddings", 1, INT32_MAX - 2, 1024);
-    d->position = learned ? ATTN_POSITION_LEARNED : ATTN_POSITION_HALVES;
+    d->position = learned || has_table(source) ? ATTN_POSITION_LEARNED : ATTN_POSITION_HALVES;
     d->position_offset = learned ? 2 : 0;
     d->position_rows = d->context_length + d->position_offset;
     d->embedding_scale = attn_config_bool(&c, "scale_embedding", false) ? sqrt((double)d->d_model) : 0;

@@ -64,6 +64,8 @@ static attn_status describe(const attn_model_source *source, attn_description *d
         d->kind = ATTN_MODEL_ENCODER;
         d->window_two_sided = true;
         d->window /= 2;
+        if (!d->window)
+            attn_config_fail(&c, ATTN_ERR_UNSUPPORTED, "sliding_window is below 2, with use_bidirectional_attention");
     }
     attn_config_layer_types(&c, d);
     if (d->window) /* files without layer_types: by the family's rule */

@@ -60,8 +60,8 @@ static attn_status describe(const attn_model_source *source, attn_description *d
     if (source->gguf || !strcmp(d->family, "mistral") || attn_config_bool(&c, "use_sliding_window", false)) {
         d->window = attn_config_window(&c, 4096);
         attn_config_layer_types(&c, d);
-        if (attn_config_has(&c, "max_window_layers")) /* files from before layer_types: from that layer on */
-            attn_config_windowed(&c, d, attn_config_int(&c, "max_window_layers", 0, INT32_MAX, 0), 0, 0);
+        if (!source->gguf && strcmp(d->family, "mistral")) /* files from before layer_types: from that layer on */
+            attn_config_windowed(&c, d, attn_config_int(&c, "max_window_layers", 0, INT32_MAX, 28), 0, 0);
     }
     return c.status;
 }

@@ -170,14 +170,17 @@ static void full_name(const loader *l, const attn_weight_name *n, int64_t layer,
              n->flags & ATTN_NAME_BARE ? "" : *separator ? end + 1 : end);
 }
 
-/* The tensor with or without the prefix (heads stand beside the model). */
+/* The tensor with or without the prefix (heads stand beside the model); the first checkpoints of BERT have norms with gamma
+ * and beta. */
 static bool find_named(const loader *l, const attn_weight_name *n, int64_t layer, const char *end,
                        attn_source_tensor *t)
 {
     char name[NAME_BYTES];
+    const char *old = !strcmp(end, ".weight") ? ".gamma" : !strcmp(end, ".bias") ? ".beta" : NULL;
     full_name(l, n, layer, end, name);
-    return attn_source_find(l->source, name, t) ||
-           (*l->prefix && attn_source_find(l->source, name + strlen(l->prefix), t));
+    if (attn_source_find(l->source, name, t) || (*l->prefix && attn_source_find(l->source, name + strlen(l->prefix), t)))
+        return true;
+    return old && strstr(n->name, "LayerNorm") && find_named(l, n, layer, old, t);
 }
 
 static attn_status missing(loader *l, const attn_weight_name *n, int64_t layer)

@@ -151,6 +151,13 @@ static attn_status describe(attn_model *model, const attn_family **family, char 
     attn_status status = attn_family_of(&model->source, family, d->family, sizeof d->family, error, size);
     if (status != ATTN_OK)
         return status;
+    const json_t *quantised = json_object_get(model->source.config, "quantization_config");
+    if (json_is_object(quantised)) { /* GPTQ, AWQ, FP8, MXFP4, ...: tensors that need scales beside them */
+        const char *method = json_string_value(json_object_get(quantised, "quant_method"));
+        return attn_io_fail(error, size, ATTN_ERR_UNSUPPORTED,
+                            "config.json: quantization_config: quant_method \"%.40s\" is not served (GGUF files may be quantised)",
+                            method ? method : "?");
+    }
     status = (*family)->describe(&model->source, d, error, size);
     if (status != ATTN_OK)
         return status;

@@ -323,6 +323,13 @@ static void read_rope_gguf(attn_config *c, attn_description *d)
         return;
     attn_io_printable(type.text, type.length, text, sizeof text);
     rope_type(c, rope, text);
+    if (rope->scaling != ATTN_ROPE_PLAIN && rope->scaling != ATTN_ROPE_LINEAR && rope->scaling != ATTN_ROPE_YARN)
+        attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "%s \"%s\" is not served", key, text);
+    const double amplitude = attn_config_number(c, "@rope.scaling.attn_factor", 1);
+    if (amplitude != 1 && rope->scaling != ATTN_ROPE_YARN)
+        attn_config_fail(c, ATTN_ERR_UNSUPPORTED, "rope.scaling.attn_factor is %g, of a scaling that is not yarn", amplitude);
+    if (amplitude != 1)
+        rope->attention_factor = amplitude * (0.1 * log(factor) + 1);
     rope->factor = factor;
     rope->low_freq_factor = 1;
     rope->high_freq_factor = 4;
@@ -407,7 +414,7 @@ double attn_config_number_or_null(attn_config *c, const char *name, double fallb
 int64_t attn_config_window(attn_config *c, int64_t fallback)
 {
     const bool none = json_is_null(json_object_get(c->json, "sliding_window"));
-    return none ? 0 : attn_config_int(c, "sliding_window|@attention.sliding_window", 0, INT32_MAX, c->json ? fallback : 0);
+    return none ? 0 : attn_config_int(c, "sliding_window|@attention.sliding_window", c->json ? 1 : 0, INT32_MAX, c->json ? fallback : 0);
 }
 
 void attn_config_refuse(attn_config *c, const char *name)

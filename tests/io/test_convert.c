@@ -253,17 +253,19 @@ static void save_llama(uint64_t extra_heads, const char *third)
 static void check_llama_config(void)
 {
     json_t *config = read_json("config.json");
-    int64_t n, vocabulary, eos;
+    int64_t n, n_kv, dim, vocabulary, eos;
     double eps, base;
     const char *type;
     int tied, bias;
-    assert_int_equal(json_unpack(config, "{s:I, s:I, s:I, s:f, s:f, s:s, s:b, s:b}",
-                                 "num_attention_heads", &n, "vocab_size", &vocabulary,
+    assert_int_equal(json_unpack(config, "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:b, s:b}",
+                                 "num_attention_heads", &n, "num_key_value_heads", &n_kv, "head_dim", &dim, "vocab_size", &vocabulary,
                                  "eos_token_id", &eos, "rms_norm_eps", &eps, "rope_theta", &base,
                                  "model_type", &type, "tie_word_embeddings", &tied,
                                  "attention_bias", &bias),
                      0);
     assert_int_equal(n, HEADS);
+    assert_int_equal(n_kv, HEADS); /* which the file does not say: some families have others where config.json does not */
+    assert_int_equal(dim, WIDTH / HEADS);
     assert_int_equal(vocabulary, 4);
     assert_int_equal(eos, 3);
     assert_true(eps == 1e-5 && base == 100000); /* the decimal, not the f32 beside it */

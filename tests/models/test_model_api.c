@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "attn/model.h"
@@ -322,6 +323,9 @@ static void test_bad_files(void **state)
          "expected [512, 8]"}, /* heads of 128 where nothing is said */
         {"{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 2, \"hidden_size\": 8,"
          "\"vocab_size\": 11}}", ATTN_ERR_FORMAT, "expected [2048, 8]"},
+        {"{\"model_type\": \"llama\", \"quantization_config\": {\"quant_method\": \"fp8\"}}", ATTN_ERR_UNSUPPORTED, "quant_method \"fp8\""},
+        {"{\"model_type\": \"mistral\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4, "
+         "\"sliding_window\": 0}", ATTN_ERR_FORMAT, "sliding_window is 0"},
         {"{\"model_type\": \"bert\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4, \"is_decoder\": true, "
          "\"add_cross_attention\": true}", ATTN_ERR_UNSUPPORTED, "add_cross_attention"},
     };
@@ -347,6 +351,81 @@ static void test_bad_files(void **state)
     expect_error(attn_model_load("/nonexistent/model.gguf", NULL, &model), ATTN_ERR_IO, "/nonexistent/model.gguf");
     expect_error(attn_model_load(ATTN_SOURCE_DIR "/LICENSE", NULL, &model), ATTN_ERR_FORMAT, "LICENSE");
     expect_error(attn_model_load("", NULL, &model), ATTN_ERR_INVALID_ARGUMENT, "path");
+}
+
+static char *whole_file(const char *path, size_t *size)
+{
+    struct stat s;
+    assert_int_equal(stat(path, &s), 0);
+    char *bytes = malloc((size_t)s.st_size);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(bytes, 1, (size_t)s.st_size, file), s.st_size);
+    fclose(file);
+    *size = (size_t)s.st_size;
+    return bytes;
+}
+
+/* In the header of a safetensors file: each `from` becomes the shorter `to`, and blanks fill it up. */
+static void rename_tensors(char *file, const char *from, const char *to)
+{
+    uint64_t header;
+    memcpy(&header, file, 8);
+    char *at = file + 8, *end = at + header;
+    while ((at = memmem(at, (size_t)(end - at), from, strlen(from))) != NULL) {
+        const size_t shorter = strlen(from) - strlen(to);
+        memcpy(at, to, strlen(to));
+        memmove(at + strlen(to), at + strlen(from), (size_t)(end - at) - strlen(from));
+        memset(end - shorter, ' ', shorter);
+    }
+}
+
+/* BERT's first checkpoints call the weights of norms gamma and beta, and have no prefix. */
+static void test_old_names(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"bert", "bert_mlm", "distilbert"};
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        char path[200], folder[] = "/tmp/attn-test-XXXXXX", to[64], config[64];
+        size_t size;
+        float got[2][4 * 64];
+        const int32_t ids[4] = {3, 5, 7, 9};
+        snprintf(path, sizeof path, ATTN_SOURCE_DIR "/tests/data/families/%s.safetensors", files[f]);
+        assert_non_null(mkdtemp(folder));
+        snprintf(to, sizeof to, "%s/model.safetensors", folder);
+        snprintf(config, sizeof config, "%s/config.json", folder);
+        char *bytes = whole_file(path, &size);
+        rename_tensors(bytes, "LayerNorm.weight", "LayerNorm.gamma");
+        rename_tensors(bytes, "LayerNorm.bias", "LayerNorm.beta");
+        rename_tensors(bytes, "\"bert.", "\"");
+        FILE *file = fopen(to, "wb");
+        assert_int_equal(fwrite(bytes, 1, size, file), size);
+        fclose(file);
+        free(bytes);
+        char from[200];
+        snprintf(from, sizeof from, ATTN_SOURCE_DIR "/tests/data/families/%s.config.json", files[f]);
+        assert_int_equal(symlink(from, config), 0);
+        for (int which = 0; which < 2; which++) {
+            attn_model *model;
+            attn_model_info info;
+            ATTN_ARGS_INIT(&info);
+            if (attn_model_load(which ? folder : path, NULL, &model) != ATTN_OK)
+                fail_msg("%s: %s", files[f], attn_model_error(NULL));
+            attn_model_get_info(model, &info);
+            assert_true(info.d_model <= 64);
+            attn_session *session = session_of(model, 1);
+            attn_forward_args args = args_of(ids, 4, NULL);
+            args.last_hidden = got[which];
+            run(session, &args);
+            if (which)
+                assert_memory_equal(got[0], got[1], (size_t)(4 * info.d_model) * sizeof(float));
+            attn_session_destroy(session);
+            attn_model_destroy(model);
+        }
+        unlink(to);
+        unlink(config);
+        rmdir(folder);
+    }
 }
 
 static int cancel(void *user, int64_t done, int64_t total)
@@ -461,7 +540,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_padding),    cmocka_unit_test(test_truncate),  cmocka_unit_test(test_edits),
-        cmocka_unit_test(test_hook_stops), cmocka_unit_test(test_bad_calls), cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_hook_stops), cmocka_unit_test(test_bad_calls), cmocka_unit_test(test_bad_files), cmocka_unit_test(test_old_names),
         cmocka_unit_test(test_load_options), cmocka_unit_test(test_tensor_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

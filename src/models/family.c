@@ -122,6 +122,9 @@ attn_status attn_family_complete(const attn_model_source *source, const attn_fam
                             "config.json: tie_word_embeddings is false, but the tensor of the head is missing");
     if (d->n_heads > 65536 || d->head_dim > 65536 || d->d_model < 1 || (d->vocab_size < 1 && !d->no_tokens) || d->d_ff < 1)
         return attn_io_fail(error, error_size, ATTN_ERR_FORMAT, "sizes of the model are out of range");
+    if (!(d->norm.eps >= 0) || !(d->softcap >= 0) || !(d->final_softcap >= 0))
+        return attn_io_fail(error, error_size, ATTN_ERR_FORMAT, "below 0: epsilon of norms %g, cap of scores %g, cap of logits %g",
+                            d->norm.eps, d->softcap, d->final_softcap);
     if (d->mlp.n_experts && (d->mlp.experts_per_token < 1 || d->mlp.experts_per_token > d->mlp.n_experts ||
                              d->mlp.experts_per_token > 64))
         return attn_io_fail(error, error_size, ATTN_ERR_FORMAT, "config.json: %lld experts per token of %lld",

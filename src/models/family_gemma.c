@@ -55,7 +55,10 @@ static attn_status describe(const attn_model_source *source, attn_description *d
         d->post_norm_first = true;
         return c.status;
     }
-    d->scale = 1 / sqrt(attn_config_number(&c, "query_pre_attn_scalar", 256));
+    const double scalar = attn_config_number(&c, "query_pre_attn_scalar", 256);
+    if (!(scalar > 0))
+        attn_config_fail(&c, ATTN_ERR_FORMAT, "query_pre_attn_scalar is %g, not above 0", scalar);
+    d->scale = 1 / sqrt(scalar);
     if (!third) /* 3 has the field, and no code that reads it */
         d->softcap = attn_config_number_or_null(&c, "attn_logit_softcapping", 50);
     d->final_softcap = attn_config_number_or_null(&c, "final_logit_softcapping", third ? 0 : 30);

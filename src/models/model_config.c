@@ -77,6 +77,14 @@ bool attn_config_has(attn_config *c, const char *names)
     return find_json(c, names, name) || find_gguf(c, names, name);
 }
 
+/* A field of another type than it must have: its name and what is there instead. */
+static void fail_type(attn_config *c, const char *name, const json_t *json, const char *wanted)
+{
+    char *text = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+    attn_config_fail(c, ATTN_ERR_FORMAT, "%s is %.60s, not %s", name, text ? text : "?", wanted);
+    free(text);
+}
+
 static bool read_int(attn_config *c, const char *names, int64_t low, int64_t high, int64_t *out)
 {
     char name[NAME_BYTES], error[256];
@@ -84,7 +92,7 @@ static bool read_int(attn_config *c, const char *names, int64_t low, int64_t hig
     const json_t *json = find_json(c, names, name);
     if (json) {
         if (!json_is_integer(json)) {
-            attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not an integer", name);
+            fail_type(c, name, json, "an integer");
             return true;
         }
         value = json_integer_value(json);
@@ -132,7 +140,7 @@ double attn_config_number(attn_config *c, const char *names, double fallback)
     const json_t *json = find_json(c, names, name);
     if (json) {
         if (!json_is_number(json))
-            attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not a number", name);
+            fail_type(c, name, json, "a number");
         else
             value = json_number_value(json);
     } else if (find_gguf(c, names, name)) {
@@ -153,7 +161,7 @@ bool attn_config_bool(attn_config *c, const char *names, bool fallback)
     const json_t *json = find_json(c, names, name);
     if (json) {
         if (!json_is_boolean(json))
-            attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not true or false", name);
+            fail_type(c, name, json, "true or false");
         else
             value = json_is_true(json);
     } else if (find_gguf(c, names, name)) {
@@ -170,7 +178,7 @@ const char *attn_config_text(attn_config *c, const char *names, const char *fall
         return fallback;
     const json_t *json = find_json(c, names, name);
     if (json && !json_is_string(json))
-        attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not a text", name);
+        fail_type(c, name, json, "a text");
     return json && json_is_string(json) ? json_string_value(json) : fallback;
 }
 
@@ -353,7 +361,7 @@ void attn_config_rope(attn_config *c, attn_description *d, double partial)
     attn_config full = *c, local = *c;
     const json_t *sets = find_json(c, "rope_parameters|rope_scaling", name), *none = json_null();
     if (sets && !json_is_object(sets))
-        attn_config_fail(c, ATTN_ERR_FORMAT, "%s is not an object", name);
+        fail_type(c, name, sets, "an object");
     const json_t *of_full = json_object_get(sets, "full_attention"), *of_local = json_object_get(sets, "sliding_attention");
     full.json = json_is_object(of_full) ? of_full : sets ? sets : none;
     const int64_t original = attn_config_int(c, "original_max_position_embeddings", 1, INT32_MAX, 0);

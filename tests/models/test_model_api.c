@@ -302,7 +302,7 @@ static void test_bad_files(void **state)
         {"{}", ATTN_ERR_FORMAT, "model_type"},
         {"[]", ATTN_ERR_FORMAT, "not a JSON object"},
         {"{\"model_type\": \"llama\"", ATTN_ERR_FORMAT, "config.json"},
-        {"{\"model_type\": \"llama\", \"num_hidden_layers\": \"2\"}", ATTN_ERR_FORMAT, "num_hidden_layers"},
+        {"{\"model_type\": \"llama\", \"num_hidden_layers\": \"2\"}", ATTN_ERR_FORMAT, "num_hidden_layers is \"2\", not an integer"},
         {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1000000000}", ATTN_ERR_FORMAT, "num_hidden_layers"},
         {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2}", ATTN_ERR_FORMAT, "hidden_size"},
         {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4, "
@@ -324,6 +324,8 @@ static void test_bad_files(void **state)
         {"{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 2, \"hidden_size\": 8,"
          "\"vocab_size\": 11}}", ATTN_ERR_FORMAT, "expected [2048, 8]"},
         {"{\"model_type\": \"llama\", \"quantization_config\": {\"quant_method\": \"fp8\"}}", ATTN_ERR_UNSUPPORTED, "quant_method \"fp8\""},
+        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4, \"rms_norm_eps\": -1}",
+         ATTN_ERR_FORMAT, "epsilon of norms -1"},
         {"{\"model_type\": \"mistral\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4, "
          "\"sliding_window\": 0}", ATTN_ERR_FORMAT, "sliding_window is 0"},
         {"{\"model_type\": \"bert\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 4, \"is_decoder\": true, "

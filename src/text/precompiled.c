@@ -48,8 +48,24 @@ static const char *find_replacement(const attn_strbuf *map, const char *key, siz
     return NULL;
 }
 
-/* Writes a replacement for n characters at the rewriter's place, the way Hugging Face counts what stands for what. */
-static attn_status put_replacement(attn_rewriter *rewriter, const char *text, size_t n_old)
+/* The character that was written last stands for the one at the rewriter's place. */
+static void move_last(attn_rewriter *rewriter)
+{
+    attn_origins *out = rewriter->out;
+    size_t at = rewriter->len;
+    uint32_t start, end;
+    attn_worktext_range(rewriter->text, rewriter->at, &start, &end);
+    do {
+        at--;
+        out->start[at] = start;
+        out->end[at] = end;
+    } while (at > 0 && attn_utf8_continues(out->data[at]));
+}
+
+/* Writes a replacement for n characters at the rewriter's place, the way Hugging Face counts what stands for what: what is
+ * removed goes to the account of the character before, which, where it was one too many, then stands for that. *extra: the last
+ * one is. */
+static attn_status put_replacement(attn_rewriter *rewriter, const char *text, size_t n_old, bool *extra)
 {
     size_t len = strlen(text), n_new = attn_utf8_valid_prefix(text, len) == len ? attn_utf8_count(text, len) : 0;
     if (len && !n_new)
@@ -63,8 +79,11 @@ static attn_status put_replacement(attn_rewriter *rewriter, const char *text, si
         ATTN_TEXT_TRY(attn_rewrite_put(rewriter, attn_utf8_get(text + at, size), change));
         at += size;
     }
+    if (n_new == 0 && *extra && rewriter->len)
+        move_last(rewriter);
     for (size_t i = n_new; n_new == 0 && i < n_old; i++) /* replaced by nothing */
         rewriter->at += attn_utf8_size(rewriter->text->data[rewriter->at]);
+    *extra = n_new > n_old;
     return ATTN_OK;
 }
 
@@ -89,21 +108,23 @@ attn_status attn_precompiled(const attn_step *step, attn_scratch *scratch)
 {
     attn_worktext *text = &scratch->text;
     attn_rewriter rewriter;
+    bool extra = false;
     attn_rewrite_begin(&rewriter, text);
     while (rewriter.at < text->len) {
         size_t end = grapheme_end(text, rewriter.at), len = end - rewriter.at;
         const char *found = len < 6 ? find_replacement(&step->content, text->data + rewriter.at, len) : NULL;
         if (found) {
-            ATTN_TEXT_TRY(put_replacement(&rewriter, found, attn_utf8_count(text->data + rewriter.at, len)));
+            ATTN_TEXT_TRY(put_replacement(&rewriter, found, attn_utf8_count(text->data + rewriter.at, len), &extra));
             continue;
         }
         while (rewriter.at < end) {
             size_t size = attn_utf8_size(text->data[rewriter.at]);
             found = find_replacement(&step->content, text->data + rewriter.at, size);
             if (found)
-                ATTN_TEXT_TRY(put_replacement(&rewriter, found, 1));
+                ATTN_TEXT_TRY(put_replacement(&rewriter, found, 1, &extra));
             else
                 ATTN_TEXT_TRY(attn_rewrite_copy(&rewriter, size));
+            extra &= found != NULL;
         }
     }
     attn_rewrite_end(&rewriter);

@@ -3,9 +3,11 @@ post-processor and decoder, random texts, and what Hugging Face's `tokenizers` (
 
     pip install tokenizers==0.23.3 && python make_tokenizer_vectors.py [SEED]
 """
+import base64
 import json
 import os
 import random
+import struct
 import sys
 
 from tokenizers import Tokenizer
@@ -81,6 +83,26 @@ def bert(**changes):
             **changes}
 
 
+def charsmap(pairs):
+    """SentencePiece's precompiled map: a double array of the sources' bytes (units of darts-clone), and the texts behind it."""
+    texts, trie = b"", {}
+    for source, text in pairs.items():
+        node = trie
+        for byte in source.encode():
+            node = node.setdefault(byte, {})
+        node[0] = len(texts)
+        texts += text.encode() + b"\0"
+    units, taken, todo = {0: 0}, {0}, [(0, trie)]
+    for at, node in todo:  # children of a unit lie at its offset ^ their byte; a text's place at the offset itself
+        base = next(b for b in range(1, 1 << 20) if not any(b ^ byte in taken for byte in node))
+        units[at] |= (at ^ base) << 10 | (0x100 if 0 in node else 0)
+        taken.update(base ^ byte for byte in node)
+        units.update((base ^ byte, byte or node[0] | 1 << 31) for byte in node)
+        todo.extend((base ^ byte, child) for byte, child in node.items() if byte)
+    array = b"".join(struct.pack("<I", units.get(i, 0xff)) for i in range((max(units) | 255) + 1))
+    return base64.b64encode(struct.pack("<I", len(array)) + array + texts).decode()
+
+
 def template(bos, eos):
     def special(name, type_id):
         return {"SpecialToken": {"id": name, "type_id": type_id}}
@@ -147,8 +169,13 @@ def configurations():
         yield tokenizer(byte_bpe(), BYTES, decoder=sequence("decoders", BYTES, {"type": "Replace", "pattern": {"Regex": pattern}, "content": "-"}))
     yield tokenizer(wordpiece(), BERT_SPLIT, bert(), None, WP_DECODER,  # tokens that another text stands for, once normalised
                     [added(30, "[CLS]", special=True, normalized=True), added(36, "The", normalized=True), added(37, "THE", normalized=True)])
+    for fallback in (False, True):
+        yield tokenizer(unigram(byte_fallback=fallback), metaspace("always"), {"type": "Precompiled", "precompiled_charsmap": charsmap(FOLDED)},
+                        template("<unk>", "<unk>"), metaspace("always"))
 
 
+FOLDED = {"ﬁ": "fi", "①": "1", "½": "1⁄2", "Å": "Å", "ß": "ss", "\u0323": "", "\u0307": "", "\u3000": " ", "\u00a0": " ", "\u200b": " ", "\n": " ",
+          "e\u0301": "é", "İ": "i\u0307", "\u1100\u1161\u11a8": "각", "A": "a", "\u0085": " ", "\ufffd": " ", "é": "é"}
 # where Oniguruma and other libraries part: what \\w, \\b, [:alpha:] and scripts hold; classes within classes; \\uHHHH
 REGEXES = [r"\w+|[^\w\s]+", r"[\w']+", r"[^\W\d]+", r"\b", r"\B|\W", "[[:alpha:]]+|[[:punct:]]+", "[[:alnum:]]+|[[:^alnum:]]", "[[:upper:]]|[[:lower:]]+",
            r"\p{Han}+|\p{Hangul}+|\p{^Han}+", r"[\u4e00-\u9fff]+|[\u0300-\u036f]", r" ?[^(\s|[.,!?…。，、।۔،])]+", "[a-c[e-h]1-]+", "[x[-a]t]+"]

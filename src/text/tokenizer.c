@@ -114,17 +114,17 @@ static attn_status add_normalized(attn_tokenizer *tokenizer, attn_scratch *scrat
     attn_worktext_set(&scratch->text, 0, len);
     for (size_t i = 0; i < tokenizer->normalizers.len; i++)
         ATTN_TEXT_TRY(attn_normalize(&tokenizer->normalizers.data[i], scratch));
-    if (!scratch->text.len)
-        return ATTN_OK;
     attn_vocab *vocab = &tokenizer->vocab;
     attn_token_entry *entry = &vocab->entries[tokenizer->added.tokens[index].entry];
     if (scratch->text.data != text) { /* some normaliser has written a new form: decoding shows that one */
-        if (scratch->text.len != len || memcmp(scratch->text.data, text, len))
+        if (scratch->text.len != len || memcmp(scratch->text.data ? scratch->text.data : "", text, len))
             entry->flags |= ATTN_TOKEN_RESPELLED;
         entry->shown_at = vocab->text.len;
         entry->shown_len = (uint32_t)scratch->text.len;
         ATTN_TEXT_TRY(attn_strbuf_add(&vocab->text, scratch->text.data, scratch->text.len));
     }
+    if (!scratch->text.len)
+        return ATTN_OK; /* it is nowhere to be found */
     if (is_taken(&tokenizer->added.normalized, scratch->text.data, scratch->text.len))
         return ATTN_OK;
     return attn_trie_add(&tokenizer->added.normalized, scratch->text.data, scratch->text.len, (int32_t)index);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "io/bytes.h"
 #include "io/io_error.h"
 
@@ -33,6 +34,25 @@ static attn_status check_tokens(const build *b)
 
 /* ---- Reading -------------------------------------------------------------------------------- */
 
+/* tokenizer.ggml.pre, by the first of the names that it has for one split; files from before it was there have GPT-2's. */
+static attn_status read_split(build *b)
+{
+    static const char *const same[][2] = {{"gpt2", "gpt-2"},         {"default", "gpt-2"},   {"phi-2", "gpt-2"},
+                                          {"olmo", "gpt-2"},         {"mpt", "gpt-2"},       {"roberta-bpe", "gpt-2"},
+                                          {"starcoder", "smollm"},   {"refact", "smollm"},   {"command-r", "smollm"},
+                                          {"codeshell", "smollm"},   {"exaone", "smollm"},   {"llama3", "llama-bpe"},
+                                          {"llama-v3", "llama-bpe"}};
+    static const char first[] = "gpt-2";
+    b->split = (attn_gguf_string){first, sizeof first - 1};
+    if (!attn_gguf_find(b->gguf, "tokenizer.ggml.pre"))
+        return ATTN_OK;
+    ATTN_TRY(attn_gguf_get_string(b->gguf, "tokenizer.ggml.pre", &b->split, b->error, b->error_size));
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (same_text(b->split, same[i][0]))
+            b->split = (attn_gguf_string){same[i][1], strlen(same[i][1])};
+    return ATTN_OK;
+}
+
 static attn_status read_values(build *b)
 {
     attn_gguf_string model;
@@ -50,8 +70,7 @@ static attn_status read_values(build *b)
                     "tokenizer.ggml.model: '%s' cannot be written as tokenizer.json",
                     attn_io_printable(model.text, model.length, shown, sizeof shown));
     if (status == ATTN_OK && b->kind == KIND_BYTE_LEVEL)
-        status =
-            attn_gguf_get_string(b->gguf, "tokenizer.ggml.pre", &b->split, b->error, b->error_size);
+        status = read_split(b);
     if (status == ATTN_OK)
         status = attn_gguf_get_string_array(b->gguf, "tokenizer.ggml.tokens", &b->tokens,
                                             &b->n_tokens, b->error, b->error_size);

@@ -106,6 +106,9 @@ static attn_status add_merges(attn_tokenizer *tokenizer, const attn_tokenizer_ar
 
 static attn_status add_byte_level_steps(attn_tokenizer *tokenizer, const pre_tokenizer *pre)
 {
+    /* the file does not say so, but Qwen's vocabulary was learnt from composed characters */
+    if (!strcmp(pre->name, "qwen2") && !attn_steps_add(&tokenizer->normalizers, ATTN_STEP_NFC))
+        return ATTN_ERR_OUT_OF_MEMORY;
     for (int i = 0; i < 3 && pre->patterns[i]; i++) {
         attn_step *split = attn_steps_add(&tokenizer->splitters, ATTN_STEP_SPLIT);
         if (!split)

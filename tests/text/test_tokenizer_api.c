@@ -272,6 +272,31 @@ static void test_spm(void **state)
     assert_int_equal(attn_tokenizer_from_arrays(&arrays, &tokenizer), ATTN_ERR_INVALID_ARGUMENT);
 }
 
+/* Qwen's tokenizer composes characters first, which its GGUF files do not say. */
+static void test_composed(void **state)
+{
+    (void)state;
+    const attn_text tokens[] = {T("e"), T("\xc3\x83"), T("\xc2\xa9"), T("\xc3\x83\xc2\xa9"), T("\xc3\x8c"), T("\xc4\xa3")};
+    const attn_text merges[] = {T("\xc3\x83 \xc2\xa9")};
+    attn_tokenizer_arrays arrays;
+    ATTN_ARGS_INIT(&arrays);
+    arrays.model = ATTN_TOKENIZER_BYTE_BPE;
+    arrays.tokens = tokens;
+    arrays.n_tokens = N_OF(tokens);
+    arrays.merges = merges;
+    arrays.n_merges = N_OF(merges);
+    arrays.bos_id = arrays.unk_id = arrays.eos_id = arrays.pad_id = arrays.sep_id = arrays.cls_id = arrays.mask_id = -1;
+    const int32_t composed[] = {3}, apart[] = {0, 4, 5};
+    arrays.pre = "qwen2";
+    attn_tokenizer *tokenizer = from_arrays(&arrays);
+    check_text(tokenizer, "e\xcc\x81", composed, 1, "\xc3\xa9");
+    attn_tokenizer_destroy(tokenizer);
+    arrays.pre = "gpt-2";
+    tokenizer = from_arrays(&arrays);
+    check_text(tokenizer, "e\xcc\x81", apart, 3, "e\xcc\x81");
+    attn_tokenizer_destroy(tokenizer);
+}
+
 static void test_wordpiece_arrays(void **state)
 {
     (void)state;
@@ -301,7 +326,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_json),         cmocka_unit_test(test_options), cmocka_unit_test(test_deleted_beginning), cmocka_unit_test(test_blanks_taken), cmocka_unit_test(test_long),
-        cmocka_unit_test(test_threads),          cmocka_unit_test(test_spm),     cmocka_unit_test(test_wordpiece_arrays),
+        cmocka_unit_test(test_threads),          cmocka_unit_test(test_spm),     cmocka_unit_test(test_wordpiece_arrays), cmocka_unit_test(test_composed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,13 +10,50 @@ typedef struct candidate {
     int32_t id;
 } candidate;
 
+/* The candidates of one choice. Few of them matter, so the vocabulary is not sorted: c[0 .. n - ranked) is a heap with
+ * the likeliest on top, and behind it stand those that were asked for, the likeliest last. */
+typedef struct ranking {
+    candidate *c;
+    int64_t n, ranked;
+} ranking;
+
 /* Likeliest first, ties by lowest id. */
-static int by_logit(const void *a, const void *b)
+static bool before(const candidate *x, const candidate *y)
 {
-    const candidate *x = a, *y = b;
-    if (x->logit != y->logit)
-        return x->logit > y->logit ? -1 : 1;
-    return x->id < y->id ? -1 : 1;
+    return x->logit != y->logit ? x->logit > y->logit : x->id < y->id;
+}
+
+static void sift_down(candidate *c, int64_t at, int64_t n)
+{
+    const candidate moved = c[at];
+    for (int64_t child = 2 * at + 1; child < n; child = 2 * at + 1) {
+        child += child + 1 < n && before(&c[child + 1], &c[child]);
+        if (!before(&c[child], &moved))
+            break;
+        c[at] = c[child];
+        at = child;
+    }
+    c[at] = moved;
+}
+
+static void start_ranking(ranking *r)
+{
+    r->ranked = 0;
+    for (int64_t i = r->n / 2; i-- > 0;)
+        sift_down(r->c, i, r->n);
+}
+
+/* The candidate of rank i, 0 the likeliest. */
+static candidate *at_rank(ranking *r, int64_t i)
+{
+    for (; r->ranked <= i; r->ranked++) {
+        const int64_t last = r->n - r->ranked - 1;
+        const candidate likeliest = r->c[0];
+        r->c[0] = r->c[last];
+        sift_down(r->c, 0, last);
+        r->c[last] = likeliest;
+    }
+    return &r->c[r->n - 1 - i];
 }
 
 static attn_status check_sampling(const attn_sampling *given, attn_sampling *s)
@@ -75,85 +112,98 @@ static attn_status penalise(const attn_sampling *s, const int32_t *history, int6
     return ATTN_OK;
 }
 
-/* Probabilities of the first n candidates (sorted), summing to 1. */
-static void renormalise(candidate *c, int64_t n)
+/* Probabilities of the `kept` likeliest, summing to 1. */
+static void renormalise(ranking *r, int64_t kept)
 {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += c[i].prob;
-    for (int64_t i = 0; i < n; i++)
-        c[i].prob /= sum;
+    for (int64_t i = 0; i < kept; i++)
+        sum += at_rank(r, i)->prob;
+    for (int64_t i = 0; i < kept; i++)
+        at_rank(r, i)->prob /= sum;
 }
 
-/* Sorts and cuts; returns how many candidates stay, each with its final probability. */
-static int64_t reduce(const attn_sampling *s, candidate *c, int64_t n)
+/* Probabilities of all, summed in the order of ids, before anything is ranked. */
+static void all_probabilities(const attn_sampling *s, ranking *r)
 {
-    qsort(c, (size_t)n, sizeof *c, by_logit);
+    double largest = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < r->n; i++)
+        largest = r->c[i].logit > largest ? r->c[i].logit : largest;
+    for (int64_t i = 0; i < r->n; i++) { /* the largest is subtracted first: 1e-30 as temperature is fine */
+        r->c[i].prob = exp((r->c[i].logit - largest) / s->temperature);
+        sum += r->c[i].prob;
+    }
+    for (int64_t i = 0; i < r->n; i++)
+        r->c[i].prob /= sum;
+}
+
+/* Cuts; returns how many of the likeliest stay, each with its final probability. */
+static int64_t reduce(const attn_sampling *s, ranking *r)
+{
+    int64_t n = r->n;
     if (s->temperature == 0) {
-        c[0].prob = 1;
+        start_ranking(r);
+        at_rank(r, 0)->prob = 1;
         return 1;
     }
-    for (int64_t i = 0; i < n; i++) /* the largest is subtracted first: 1e-30 as temperature is fine */
-        c[i].prob = exp((c[i].logit - c[0].logit) / s->temperature);
-    renormalise(c, n);
+    all_probabilities(s, r);
+    start_ranking(r);
     if (s->top_k > 0 && s->top_k < n) {
         n = s->top_k;
-        renormalise(c, n);
+        renormalise(r, n);
     }
     if (s->top_p < 1) {
         double mass = 0;
         int64_t kept = 0;
         while (kept < n && (kept == 0 || mass < s->top_p))
-            mass += c[kept++].prob;
+            mass += at_rank(r, kept++)->prob;
         n = kept;
-        renormalise(c, n);
+        renormalise(r, n);
     }
     if (s->min_p > 0) {
         int64_t kept = 1;
-        while (kept < n && c[kept].prob >= s->min_p * c[0].prob)
+        while (kept < n && at_rank(r, kept)->prob >= s->min_p * at_rank(r, 0)->prob)
             kept++;
         n = kept;
-        renormalise(c, n);
+        renormalise(r, n);
     }
-    while (n > 1 && c[n - 1].prob == 0)
-        n--;
     return n;
 }
 
-static attn_status candidates(const attn_sampling *sampling, const float *logits, int64_t n, const int32_t *history,
-                              int64_t n_history, candidate **out, int64_t *kept)
+static attn_status candidates(const attn_sampling *s, const float *logits, int64_t n, const int32_t *history,
+                              int64_t n_history, ranking *r, int64_t *kept)
 {
-    attn_sampling s;
-    ATTN_TRY(check_sampling(sampling, &s));
     ATTN_MODEL_REQUIRE(logits && n > 0 && n <= INT32_MAX, "logits is NULL or n is %lld", (long long)n);
     ATTN_MODEL_REQUIRE(n_history >= 0 && (history || !n_history), "history is NULL or n_history negative");
-    candidate *c = malloc((size_t)n * sizeof *c);
-    if (!c)
+    *r = (ranking){malloc((size_t)n * sizeof *r->c), n, 0};
+    if (!r->c)
         return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
-    attn_status status = read_logits(logits, n, c);
+    attn_status status = read_logits(logits, n, r->c);
     if (status == ATTN_OK)
-        status = penalise(&s, history, n_history, n, c);
+        status = penalise(s, history, n_history, n, r->c);
     if (status != ATTN_OK) {
-        free(c);
+        free(r->c);
         return status;
     }
-    *kept = reduce(&s, c, n);
-    *out = c;
+    *kept = reduce(s, r);
     return ATTN_OK;
 }
 
 attn_status attn_sampling_distribution(const attn_sampling *sampling, const float *logits, int64_t n,
                                        const int32_t *history, int64_t n_history, double *probs)
 {
-    candidate *c;
+    attn_sampling s;
+    ranking r;
     int64_t kept;
     ATTN_MODEL_REQUIRE(probs, "probs is NULL");
-    ATTN_TRY(candidates(sampling, logits, n, history, n_history, &c, &kept));
+    ATTN_TRY(check_sampling(sampling, &s));
+    ATTN_TRY(candidates(&s, logits, n, history, n_history, &r, &kept));
     for (int64_t i = 0; i < n; i++)
         probs[i] = 0;
-    for (int64_t i = 0; i < kept; i++)
-        probs[c[i].id] = c[i].prob;
-    free(c);
+    for (int64_t i = 0; i < kept; i++) { /* of all the order is nothing to wait for */
+        const candidate *c = kept < n ? at_rank(&r, i) : &r.c[i];
+        probs[c->id] = c->prob;
+    }
+    free(r.c);
     return ATTN_OK;
 }
 
@@ -173,17 +223,37 @@ static double uniform_at(uint64_t seed, uint64_t step)
     return (double)(((uint64_t)x[0] << 32 | x[1]) >> 11) * 0x1p-53;
 }
 
+/* The likeliest token of logits as they are: nothing is copied. */
+static attn_status likeliest(const float *logits, int64_t n, int32_t *token)
+{
+    int64_t best = 0;
+    for (int64_t i = 0; i < n; i++) {
+        ATTN_MODEL_REQUIRE(!isnan(logits[i]), "logits[%lld] is NaN", (long long)i);
+        ATTN_MODEL_REQUIRE(logits[i] < INFINITY, "logits[%lld] is +inf", (long long)i);
+        best = logits[i] > logits[best] ? i : best;
+    }
+    ATTN_MODEL_REQUIRE(isfinite(logits[best]), "logits: none of %lld is finite", (long long)n);
+    *token = (int32_t)best;
+    return ATTN_OK;
+}
+
 attn_status attn_sampling_draw(const attn_sampling *sampling, const float *logits, int64_t n, const int32_t *history,
                                int64_t n_history, uint64_t step, int32_t *token)
 {
-    candidate *c;
+    attn_sampling s;
+    ranking r;
     int64_t kept, i = 0;
     ATTN_MODEL_REQUIRE(token, "token is NULL");
-    ATTN_TRY(candidates(sampling, logits, n, history, n_history, &c, &kept));
-    const double u = uniform_at(sampling && sampling->struct_size ? sampling->seed : 0, step);
-    for (double mass = c[0].prob; i + 1 < kept && u >= mass; mass += c[i].prob)
+    ATTN_TRY(check_sampling(sampling, &s));
+    if (s.temperature == 0 && s.repetition_penalty == 1 && logits && n > 0 && n <= INT32_MAX && n_history >= 0 &&
+        (history || !n_history))
+        return likeliest(logits, n, token);
+    ATTN_TRY(candidates(&s, logits, n, history, n_history, &r, &kept));
+    const double u = uniform_at(s.seed, step);
+    double mass = at_rank(&r, 0)->prob;
+    for (; u >= mass && i + 1 < kept && at_rank(&r, i + 1)->prob > 0; mass += at_rank(&r, i)->prob)
         i++;
-    *token = c[i].id;
-    free(c);
+    *token = at_rank(&r, i)->id;
+    free(r.c);
     return ATTN_OK;
 }

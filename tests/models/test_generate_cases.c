@@ -6,11 +6,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 #include "attn/model.h"
 #include "models/tiny_model.h"
 
+#define TOKENS 1000
 #define FOLDER ATTN_SOURCE_DIR "/tests/data/cases/generate"
 
 static int64_t read_logits(const json_t *list, float *out)
@@ -237,9 +239,102 @@ static void test_batch_as_alone(void **state)
     attn_model_destroy(model);
 }
 
+typedef struct sorted_token {
+    double logit, prob;
+    int32_t id;
+} sorted_token;
+
+static int likeliest_first(const void *a, const void *b)
+{
+    const sorted_token *x = a, *y = b;
+    return x->logit != y->logit ? (x->logit > y->logit ? -1 : 1) : x->id - y->id;
+}
+
+/* The first `kept` of a sorted vocabulary, summing to 1. */
+static void scale_to_one(sorted_token *t, int64_t kept)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < kept; i++)
+        sum += t[i].prob;
+    for (int64_t i = 0; i < kept; i++)
+        t[i].prob /= sum;
+}
+
+/* The rules as they are written, on a vocabulary that is sorted as a whole. */
+static int64_t cut_sorted(const attn_sampling *s, sorted_token *t, int64_t n)
+{
+    qsort(t, (size_t)n, sizeof *t, likeliest_first);
+    for (int64_t i = 0; i < n; i++)
+        t[i].prob = exp((t[i].logit - t[0].logit) / s->temperature);
+    n = s->top_k > 0 && s->top_k < n ? s->top_k : n;
+    scale_to_one(t, n);
+    if (s->top_p > 0) {
+        double mass = 0;
+        int64_t kept = 0;
+        while (kept < n && (kept == 0 || mass < s->top_p))
+            mass += t[kept++].prob;
+        scale_to_one(t, n = kept);
+    }
+    int64_t kept = 1;
+    while (kept < n && t[kept].prob >= s->min_p * t[0].prob)
+        kept++;
+    scale_to_one(t, kept);
+    return kept;
+}
+
+static void check_against_sorted(const attn_sampling *s, const float *logits, int64_t n)
+{
+    static sorted_token t[TOKENS];
+    static double probs[TOKENS];
+    int32_t token;
+    for (int64_t i = 0; i < n; i++)
+        t[i] = (sorted_token){(double)logits[i], 0, (int32_t)i};
+    const int64_t kept = cut_sorted(s, t, n);
+    assert_int_equal(attn_sampling_distribution(s, logits, n, NULL, 0, probs), ATTN_OK);
+    for (int64_t i = 0; i < n; i++) {
+        const double wanted = i < kept ? t[i].prob : 0;
+        assert_true(fabs(probs[t[i].id] - wanted) <= 1e-12 * wanted);
+    }
+    attn_sampling greedy = *s;
+    greedy.temperature = 0;
+    assert_int_equal(attn_sampling_draw(&greedy, logits, n, NULL, 0, 0, &token), ATTN_OK);
+    assert_int_equal(token, t[0].id);
+    greedy.repetition_penalty = 1.5; /* of nothing: the same token by the general way */
+    assert_int_equal(attn_sampling_draw(&greedy, logits, n, NULL, 0, 0, &token), ATTN_OK);
+    assert_int_equal(token, t[0].id);
+}
+
+/* Only what matters of the vocabulary is ranked: as if all of it were sorted, with ties, in any order of logits. */
+static void test_ranking_is_sorting(void **state)
+{
+    static float logits[TOKENS];
+    static const int64_t sizes[] = {1, 2, 3, 10, 255, TOKENS};
+    uint64_t random = 7;
+    (void)state;
+    for (int turn = 0; turn < 240; turn++) {
+        const int64_t n = sizes[turn % 6];
+        attn_sampling s;
+        ATTN_ARGS_INIT(&s);
+        for (int64_t i = 0; i < n; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            const int step = (int)(random >> 58); /* 64 values: ties everywhere */
+            logits[i] = turn % 4 == 0 ? (float)i / 64 : turn % 4 == 1 ? -(float)i / 64 : (float)step / 8;
+        }
+        s.temperature = turn % 2 ? 0.7 : 1.3;
+        s.top_k = turn % 3 == 0 ? 1 + turn % 17 : 0;
+        s.top_p = turn % 5 == 0 ? 0.83 : 0;
+        s.min_p = turn % 7 == 0 ? 0.11 : 0;
+        check_against_sorted(&s, logits, n);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_draws_follow_probabilities),
-                                       cmocka_unit_test(test_batch_as_alone)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_draws_follow_probabilities),
+        cmocka_unit_test(test_ranking_is_sorting),
+        cmocka_unit_test(test_batch_as_alone),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,7 @@ static int parse(int argc, char **argv, search_options *o)
     int option;
     memset(o, 0, sizeof *o);
     o->k = 10;
+    o->model.query = true;
     opterr = 0;
     while ((option = getopt_long(argc, argv, "k:", options, NULL)) != -1) {
         if (option == '?')

@@ -34,6 +34,9 @@ int embedder_take_option(const char *command, embedder_options *o, int option, c
         if (!good)
             cli_error(command, "--pooling is '%s'; it must be mean or first", value);
         break;
+    case EMBED_OPT_PROMPT:
+        o->prompt = value;
+        break;
     case EMBED_OPT_RAW:
         o->raw = true;
         break;
@@ -63,20 +66,6 @@ static bool find_frame(const char *command, embedder *e)
     return good;
 }
 
-/* The number of tokens that a sentence-transformers folder says its model was made for; 0: it does
- * not say. */
-static int64_t card_truncation(const cli_model *m)
-{
-    char path[sizeof m->path + 40];
-    json_t *root;
-    int64_t length;
-    snprintf(path, sizeof path, "%s/sentence_bert_config.json", m->path);
-    root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
-    length = json_integer_value(json_object_get(root, "max_seq_length"));
-    json_decref(root);
-    return length > 0 && length < 1 << 30 ? length : 0;
-}
-
 int embedder_open(const char *command, const embedder_options *o, embedder *e)
 {
     int code;
@@ -85,13 +74,14 @@ int embedder_open(const char *command, const embedder_options *o, embedder *e)
                           &e->m);
     if (code != CLI_OK)
         return code;
-    e->truncate = o->truncate ? o->truncate : card_truncation(&e->m);
+    e->truncate = o->truncate ? o->truncate : e->m.info.embed_tokens;
     e->truncate = e->truncate                    ? e->truncate
                   : e->m.info.context_length > 0 ? e->m.info.context_length
                                                  : 512;
     e->text_flags = o->replace_invalid ? ATTN_TEXT_REPLACE_INVALID : 0;
     e->pooling = o->pooling;
     e->raw = o->raw;
+    e->prompt = o->prompt ? o->prompt : o->query ? e->m.info.query_prompt : e->m.info.embed_prompt;
     if (e->m.info.kind != ATTN_MODEL_ENCODER) {
         cli_error(command, "%s is no encoder: it gives no text vectors", e->m.info.name);
         code = CLI_FAILED;
@@ -120,13 +110,32 @@ void embedder_close(embedder *e)
     cli_model_close(&e->m);
 }
 
+/* The tokens of a text behind the prompt. */
+static bool tokenize(const char *command, const char *name, const embedder *e, const embedder_text *text, int32_t **ids,
+                     int64_t *n)
+{
+    const size_t before = strlen(e->prompt);
+    if (before == 0)
+        return cli_tokenize_named(command, name, &e->m, text->text, text->bytes, e->text_flags, ids, n);
+    char *whole = malloc(before + text->bytes);
+    if (!whole) {
+        cli_error(command, "out of memory");
+        return false;
+    }
+    memcpy(whole, e->prompt, before);
+    memcpy(whole + before, text->text, text->bytes);
+    const bool good = cli_tokenize_named(command, name, &e->m, whole, before + text->bytes, e->text_flags, ids, n);
+    free(whole);
+    return good;
+}
+
 /* Appends the tokens of one text, cut in front of its last special tokens, to *tokens. */
 static int64_t append_tokens(const char *command, const char *name, const embedder *e, const embedder_text *text,
                              int32_t **tokens, int64_t used, int64_t *capacity)
 {
     int32_t *ids;
     int64_t n;
-    if (!cli_tokenize_named(command, name, &e->m, text->text, text->bytes, e->text_flags, &ids, &n))
+    if (!tokenize(command, name, e, text, &ids, &n))
         return -1;
     if (n > e->truncate) {
         memmove(ids + e->truncate - e->suffix, ids + n - e->suffix,

@@ -10,6 +10,7 @@ typedef struct embedder {
     uint32_t text_flags;    /* ATTN_TEXT_* */
     int32_t pooling;        /* ATTN_POOL_* */
     bool raw;               /* leave the vectors' lengths as they are */
+    const char *prompt;     /* what stands before each text */
     int64_t prefix, suffix; /* special tokens that the model puts around a text */
 } embedder;
 
@@ -18,7 +19,9 @@ typedef struct embedder_options {
     const char *model;
     int64_t truncate; /* 0: the default */
     int32_t n_threads, pooling, weights;
+    const char *prompt; /* NULL: the model's own */
     bool raw, replace_invalid;
+    bool query; /* texts are queries of a search */
 } embedder_options;
 
 enum {
@@ -29,6 +32,7 @@ enum {
     EMBED_OPT_ACT_BF16,
     EMBED_OPT_TRUNCATE,
     EMBED_OPT_POOL,
+    EMBED_OPT_PROMPT,
     EMBED_OPT_RAW,
     EMBED_OPT_REPLACE
 };
@@ -41,6 +45,7 @@ enum {
         {"act-bf16", no_argument, NULL, EMBED_OPT_ACT_BF16},                                       \
         {"truncate", required_argument, NULL, EMBED_OPT_TRUNCATE},                                 \
         {"pooling", required_argument, NULL, EMBED_OPT_POOL},                                      \
+        {"prompt", required_argument, NULL, EMBED_OPT_PROMPT},                                     \
         {"no-normalize", no_argument, NULL, EMBED_OPT_RAW},                                        \
     {                                                                                              \
         "replace-invalid", no_argument, NULL, EMBED_OPT_REPLACE                                    \
@@ -56,6 +61,7 @@ int embedder_take_option(const char *command, embedder_options *o, int option, c
     "  --truncate N       tokens of a text that are read (default: as the model folder says; "     \
     "MiniLM: 256)\n"                                                                               \
     "  --pooling HOW      mean or first (default: what the model says, else mean)\n"               \
+    "  --prompt TEXT      stands before each text (default: as the model folder says; \"\": nothing)\n"  \
     "  --no-normalize     keep the vectors' lengths (default: length 1)\n"                         \
     "  --threads N        default: ATTN_NUM_THREADS, else as many as the process may use\n"        \
     "  --replace-invalid  read bytes that are not UTF-8 as U+FFFD instead of refusing them\n"

@@ -111,6 +111,9 @@ typedef struct attn_model_info {
     int64_t weight_bytes;    /* held in memory */
     int64_t cache_bytes_per_token; /* of an f32 cache, all layers */
     double rope_base;        /* 0: no rotary positions */
+    int64_t embed_tokens;    /* tokens of a text that are read for its vector, as the files say; 0: they do not say */
+    const char *embed_prompt; /* what the files put before every text whose vector is made; "": nothing */
+    const char *query_prompt; /* the same for the query of a search */
 } attn_model_info;
 
 /** Fills info, whose struct_size is set (ATTN_ARGS_INIT). Returns OK; INVALID_ARGUMENT. */
@@ -493,7 +496,8 @@ enum { /* attn_embed_args.pooling */
 
 typedef struct attn_embed_args {
     size_t struct_size;
-    const int32_t *tokens;   /* the sequences one after the other, special tokens included */
+    const int32_t *tokens;   /* the sequences one after the other, special tokens included: of texts behind the model's
+                                embed_prompt and cut at its embed_tokens (attn_model_info), where it has them */
     const int64_t *lengths;  /* [n_texts] */
     int64_t n_texts;         /* independent of the session's batch */
     int32_t pooling;         /* ATTN_POOL_* */

@@ -65,10 +65,11 @@ class Tokenizer:
     def __len__(self) -> int:
         return int(m.load().attn_tokenizer_size(self._handle))
 
-    def _encode(self, text: str, pair: Optional[str], special: bool, plain: bool) -> Tuple[Array, Array]:
+    def _encode(self, text: str, pair: Optional[str], special: bool, plain: bool, max_length: int = 0) -> Tuple[Array, Array]:
         lib, encoding = m.load(), ctypes.c_void_p()
         options = library.args_init(m.EncodeOptions)
         options.flags = (0 if special else m.ENCODE_NO_SPECIAL) | (m.ENCODE_SPECIALS_AS_TEXT if plain else 0)
+        options.max_length = integer(max_length, "max_length", 64)
         data, second = text.encode("utf-8"), None if pair is None else pair.encode("utf-8")
         _check_tokenizer(lib.attn_encoding_create(byref(encoding)))
         try:
@@ -81,9 +82,10 @@ class Tokenizer:
         finally:
             lib.attn_encoding_destroy(encoding)
 
-    def encode(self, text: str, pair: Optional[str] = None, special: bool = True, plain: bool = False) -> Array:
-        """int32 ids of a text, or of a pair. special: add the model's own tokens; plain: spelled-out special tokens are text."""
-        return self._encode(text, pair, special, plain)[0]
+    def encode(self, text: str, pair: Optional[str] = None, special: bool = True, plain: bool = False, max_length: int = 0) -> Array:
+        """int32 ids of a text, or of a pair. special: add the model's own tokens; plain: spelled-out special tokens are text;
+        max_length: at most so many ids, special ones kept (0: all)."""
+        return self._encode(text, pair, special, plain, max_length)[0]
 
     def offsets(self, text: str, special: bool = True) -> Array:
         """[n, 2] first and one past last character of each token of encode(text)."""
@@ -384,13 +386,22 @@ class Model:
         ends = [text.find(s) for s in stop if s in text]
         return text[:min(ends)] if ends else text
 
-    def embed(self, texts: Sequence[Text], *, pooling: str = "default", normalize: bool = True) -> Array:
-        """One vector a text, float32 [n_texts, d_model], packed without padding. texts: strings or lists of token ids."""
+    def embed(self, texts: Sequence[Text], *, pooling: str = "default", normalize: bool = True, prompt: Optional[str] = None,
+              truncate: Optional[int] = None) -> Array:
+        """One vector a text, float32 [n_texts, d_model], packed without padding. texts: strings, or lists of token ids, which are
+        taken as they are. prompt: what stands before each string, truncate: tokens of it that are read; without them the
+        model's own (info["embed_prompt"], info["embed_tokens"], else its context)."""
         if isinstance(texts, str):
             raise InvalidArgument("texts is one string; a list of texts is expected")
         if not isinstance(pooling, str) or pooling not in m.POOLING:
             raise InvalidArgument("pooling is %r; known are %s" % (pooling, ", ".join(m.POOLING)))
-        encoded = [self.tokens(t) for t in texts]
+        before = self.info["embed_prompt"] if prompt is None else prompt
+        most = (self.info["embed_tokens"] or self.info["context_length"]) if truncate is None else truncate
+        most = min(most, self.info["context_length"] or most)
+        if self.tokenizer is None or not any(isinstance(t, str) for t in texts):
+            encoded = [self.tokens(t) for t in texts]
+        else:
+            encoded = [self.tokenizer.encode(before + t, max_length=most) if isinstance(t, str) else _ids(t) for t in texts]
         flat = np.concatenate(encoded) if encoded else np.zeros(0, np.int32)
         lengths = np.array([len(ids) for ids in encoded], np.int64)
         out = np.empty((len(encoded), self.info["d_model"]), np.float32)

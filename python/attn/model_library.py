@@ -38,7 +38,8 @@ class ModelInfo(Structure):
                 ("n_encoder_layers", c_int64), ("d_model", c_int64), ("d_ff", c_int64), ("n_heads", c_int64),
                 ("n_kv_heads", c_int64), ("head_dim", c_int64), ("value_dim", c_int64), ("vocab_size", c_int64),
                 ("context_length", c_int64), ("window", c_int64), ("n_parameters", c_int64), ("weight_bytes", c_int64),
-                ("cache_bytes_per_token", c_int64), ("rope_base", c_double)]
+                ("cache_bytes_per_token", c_int64), ("rope_base", c_double), ("embed_tokens", c_int64),
+                ("embed_prompt", c_char_p), ("query_prompt", c_char_p)]
 
 
 class SessionOptions(Structure):

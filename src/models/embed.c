@@ -119,9 +119,9 @@ attn_status attn_embed(attn_session *session, const attn_embed_args *args)
     ATTN_MODEL_REQUIRE(!a.n_texts || (a.tokens && a.lengths && a.embeddings),
                        "tokens, lengths or embeddings is NULL");
     ATTN_MODEL_REQUIRE(a.pooling >= ATTN_POOL_DEFAULT && a.pooling <= ATTN_POOL_FIRST, "pooling is %d", a.pooling);
-    if (a.pooling == ATTN_POOL_DEFAULT && *session->model->pooling_refused)
+    if (a.pooling == ATTN_POOL_DEFAULT && *session->model->card.refused)
         return attn_model_fail(ATTN_ERR_UNSUPPORTED, "%s is not served; a pooling that is given goes without it",
-                               session->model->pooling_refused);
+                               session->model->card.refused);
     text_order *order = malloc((size_t)(a.n_texts + 1) * sizeof *order);
     if (!order)
         return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");

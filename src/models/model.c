@@ -180,7 +180,9 @@ static attn_status load(attn_model *model, const char *path, const attn_model_op
                                ATTN_MODEL_ERROR_BYTES));
     if (!(options->flags & ATTN_LOAD_NO_TOKENIZER))
         ATTN_TRY(attn_model_load_tokenizer(&model->source, &model->tokenizer, error, ATTN_MODEL_ERROR_BYTES));
-    attn_source_pooling(&model->source, &model->d.pool_first, model->pooling_refused, sizeof model->pooling_refused);
+    if (attn_embed_card_read(&model->source, &model->card) != ATTN_OK)
+        return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
+    model->d.pool_first = model->card.pool_first;
     model_name(model);
     dtype_mix(model);
     count_all(model);
@@ -227,6 +229,7 @@ void attn_model_destroy(attn_model *model)
     attn_weights_destroy(&model->w);
     attn_model_free_tokenizer(model->tokenizer);
     attn_source_close(&model->source);
+    attn_embed_card_free(&model->card);
     free(model->d.windowed);
     free(model->d.rope.divisors);
     free(model->d.local_rope.divisors);
@@ -265,6 +268,9 @@ attn_status attn_model_get_info(const attn_model *model, attn_model_info *info)
     all.cache_bytes_per_token =
         d->kind == ATTN_MODEL_ENCODER ? 0 : attn_kv_token_bytes(ATTN_F32, d->n_layers, d->n_kv_heads, d->head_dim);
     all.rope_base = d->position == ATTN_POSITION_ROPE ? d->rope.base : 0;
+    all.embed_tokens = model->card.max_tokens;
+    all.embed_prompt = model->card.prompt ? model->card.prompt : "";
+    all.query_prompt = model->card.query_prompt ? model->card.query_prompt : "";
     memcpy(info, &all, size < sizeof all ? size : sizeof all);
     return ATTN_OK;
 }

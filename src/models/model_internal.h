@@ -7,6 +7,7 @@
 #include "models/description.h"
 #include "models/family.h"
 #include "models/kv_cache.h"
+#include "models/embed_card.h"
 #include "models/model_source.h"
 
 struct attn_model {
@@ -18,7 +19,7 @@ struct attn_model {
     bool short_acts;           /* linear layers may take activations of 8 bits or of bf16 */
     char name[128];
     char mix[160];             /* dtypes of the file */
-    char pooling_refused[128]; /* what its files do with hidden states that attn_embed does not; "": nothing */
+    attn_embed_card card;      /* what attn_embed and its callers go by */
     int64_t n_parameters, weight_bytes;
 };
 

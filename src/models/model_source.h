@@ -46,8 +46,4 @@ void attn_source_release(const attn_model_source *source, const attn_source_tens
 /* The JSON object in a file of the model's folder, a new reference; NULL: there is none, or the model is no folder. */
 json_t *attn_source_side_file(const attn_model_source *source, const char *name);
 
-/* What a folder of sentence-transformers (modules.json, 1_Pooling/config.json) or a GGUF file does behind the model: *first: the first token
- * stands for the text, not the mean. refused: the entry that is not served; "" where all is. */
-void attn_source_pooling(const attn_model_source *source, bool *first, char *refused, size_t refused_size);
-
 #endif

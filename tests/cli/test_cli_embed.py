@@ -150,6 +150,44 @@ def test_what_a_folder_asks_for(attn):
         assert json.loads(attn("embed", "--model", folder, "--pooling", "mean", stdin="a cup of tea\n")[0]) == plain
 
 
+def write_json(folder, name, value):
+    with open(os.path.join(folder, name), "w") as file:
+        json.dump(value, file)
+
+
+def test_prompts_and_lengths_of_a_folder(attn):
+    """What encode() and encode_query() of sentence-transformers take from a folder, older and newer (6.2) files."""
+    models.need(models.ENCODER)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            os.symlink(os.path.join(models.ENCODER, name), os.path.join(folder, name))
+
+        def vector(text, *options, model=folder):
+            return json.loads(attn("embed", "--model", model, *options, stdin=text + "\n")[0])["embedding"]
+
+        words, plain = "word " * 30, vector("a cup of tea")
+        write_json(folder, "tokenizer_config.json", {"model_max_length": 1000000000000000019884624838656})
+        whole = vector(words)
+        write_json(folder, "tokenizer_config.json", {"model_max_length": 20})
+        assert vector(words) == vector(words, "--truncate", "20") == vector("word " * 18) != whole
+        write_json(folder, "sentence_bert_config.json", {"max_seq_length": 24})  # goes before the tokenizer's
+        assert vector(words) == vector("word " * 22) != vector("word " * 18)
+
+        write_json(folder, "config_sentence_transformers.json", {"prompts": {"query": "query: ", "doc": "passage: "},
+                                                                 "default_prompt_name": None})
+        assert vector("a cup of tea") == plain
+        attn("embed", "--model", folder, "-o", folder + "/x.npy", "--prompt", "query: ", stdin="a cup of tea\n")
+        found = json.loads(attn("search", "--json", "--model", folder, "a cup of tea", folder + "/x.npy")[0])["hits"][0]
+        assert abs(found["cosine"] - 1) < 1e-6  # a query has its own prompt
+        write_json(folder, "config_sentence_transformers.json", {"prompts": {"query": "query: ", "doc": "passage: "},
+                                                                 "default_prompt_name": "doc"})
+        assert vector("a cup of tea") == vector("passage: a cup of tea", "--prompt", "") != plain
+        assert vector("a cup of tea", "--prompt", "") == plain
+        os.mkdir(folder + "/1_Pooling")
+        write_json(folder, "1_Pooling/config.json", {"pooling_mode": "mean", "include_prompt": False})
+        assert "include_prompt false is not served" in attn("embed", "--model", folder, stdin="x\n", code=1)[1]
+
+
 def test_stopped_in_order(attn):
     models.need(models.ENCODER)
     with tempfile.TemporaryDirectory() as folder:

@@ -18,6 +18,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 FAMILIES = os.path.join(HERE, "..", "data", "families")
 REAL = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "attn", "SmolLM2-135M-Instruct.Q4_1.gguf")
 
+ENCODER = os.path.join(os.path.dirname(REAL), "all-MiniLM-L6-v2")
+
 try:
     model_library.load()
     missing = None
@@ -224,6 +226,20 @@ class Real(unittest.TestCase):
         found = model.generate(text, 6, stop=["car"])
         self.assertEqual((found.text, found.reason), (" was a luxury ", "text"))
         self.assertIn("bridge", model.inspect(text, heads=2)._repr_html_())
+
+
+@unittest.skipIf(missing is not None or not os.path.exists(ENCODER), "the encoder is not here")
+class RealEncoder(unittest.TestCase):
+    def test_long_texts_end_where_the_card_says(self):
+        model = attn.Model.load(ENCODER)
+        self.assertEqual((model.info["embed_tokens"], model.info["embed_prompt"]), (256, ""))
+        long, card, ids = "word " * 900, model.embed(["word " * 254]), model.tokenizer.encode("word " * 900, max_length=256)
+        np.testing.assert_array_equal(model.embed([long]), card)
+        np.testing.assert_array_equal(model.embed([ids]), card)
+        np.testing.assert_array_equal(model.embed([long], truncate=99), model.embed(["word " * 97]))
+        np.testing.assert_array_equal(model.embed(["tea"], prompt="query: "), model.embed(["query: tea"]))
+        with self.assertRaises(attn.InvalidArgument):
+            model.embed([long], truncate=1)
 
 
 if __name__ == "__main__":

@@ -65,9 +65,8 @@ static bool add_prompt(generate_state *s, const char *text, size_t bytes)
     return true;
 }
 
-/* Each word of the command line is a prompt, "-" is standard input; --lines FILE: each line of it.
- */
-static bool read_prompts(generate_state *s, int argc, char **argv)
+/* Each word of the command line is a prompt, "-" is standard input; --lines FILE: each line of it. An exit code. */
+static int read_prompts(generate_state *s, int argc, char **argv)
 {
     bool good = true;
     for (int i = optind; good && i < argc; i++) {
@@ -94,9 +93,9 @@ static bool read_prompts(generate_state *s, int argc, char **argv)
     if (good && s->n_entries == 0) {
         cli_error("generate", "no prompt given");
         cli_hint("for example: attn generate \"Once upon a time\"");
-        return false;
+        return CLI_USAGE;
     }
-    return good;
+    return good ? CLI_OK : CLI_FAILED;
 }
 
 static bool tokenize_entry(generate_state *s, generate_entry *e)
@@ -475,8 +474,7 @@ static int generate(int argc, char **argv)
     memset(&s, 0, sizeof s);
     s.options = &options;
     s.entries = calloc(MOST_PROMPTS, sizeof *s.entries);
-    if (!s.entries || !read_prompts(&s, argc, argv))
-        code = CLI_USAGE;
+    code = s.entries ? read_prompts(&s, argc, argv) : CLI_FAILED;
     if (code == CLI_OK)
         code =
             cli_model_load("generate", options.model, CLI_DEFAULT_MODEL, options.n_threads,

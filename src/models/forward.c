@@ -12,7 +12,18 @@
 
 /* ---- checks ---- */
 
-static attn_status check_tokens(const attn_session *s, const attn_forward_args *a)
+/* Is there a position, and a place in the cache, for so many tokens of a sequence? */
+static attn_status check_length(const attn_session *s, int64_t tokens, bool encoder)
+{
+    const attn_description *d = &s->model->d;
+    const int64_t limit = encoder ? d->context_length : s->max_capacity;
+    const bool bounded = !encoder || d->position == ATTN_POSITION_LEARNED;
+    ATTN_MODEL_REQUIRE(!bounded || tokens <= limit, "n_tokens: %lld tokens are more than the context of %lld",
+                       (long long)tokens, (long long)limit);
+    return ATTN_OK;
+}
+
+static attn_status check_tokens(const attn_session *s, const attn_forward_args *a, bool encoder)
 {
     const attn_description *d = &s->model->d;
     ATTN_MODEL_REQUIRE(a->n_tokens >= 0 && a->n_tokens <= INT32_MAX, "n_tokens is %lld", (long long)a->n_tokens);
@@ -26,6 +37,8 @@ static attn_status check_tokens(const attn_session *s, const attn_forward_args *
                        "embeddings is NULL, and the %s family has no tokens", d->family);
     ATTN_MODEL_REQUIRE(a->tokens || a->embeddings || a->pixels || a->n_tokens == 0, "tokens is NULL");
     ATTN_MODEL_REQUIRE(!a->token_types || d->n_types, "token_types is given, but the %s family has none", d->family);
+    for (int64_t b = 0; b < s->batch && !a->keep; b++) /* a wrong n_tokens is told before tokens are read */
+        ATTN_TRY(check_length(s, a->n_tokens + (encoder ? 0 : s->lengths[b]), encoder));
     for (int64_t i = 0; i < s->batch * a->n_tokens; i++) {
         if (a->keep && !a->keep[i])
             continue;
@@ -82,19 +95,15 @@ static attn_status check_looks(const attn_session *s, const attn_forward_args *a
     return ATTN_OK;
 }
 
-/* Room for the new tokens: in the table of positions, and in the cache. */
-static attn_status check_room(attn_session *s, const attn_pass *pass)
+/* Room for the new tokens in the cache. */
+static attn_status make_room(attn_session *s, const attn_pass *pass)
 {
-    const attn_description *d = pass->d;
     int64_t longest = 0;
     for (int64_t b = 0; b < s->batch; b++) {
         const int64_t n = pass->first[b + 1] - pass->first[b] + (pass->encoder ? 0 : s->lengths[b]);
         longest = n > longest ? n : longest;
     }
-    const int64_t limit = pass->encoder ? d->context_length : s->max_capacity;
-    const bool bounded = !pass->encoder || d->position == ATTN_POSITION_LEARNED;
-    ATTN_MODEL_REQUIRE(!bounded || longest <= limit, "n_tokens: %lld tokens are more than the context of %lld",
-                       (long long)longest, (long long)limit);
+    ATTN_TRY(check_length(s, longest, pass->encoder));
     return pass->encoder ? ATTN_OK : attn_session_reserve(s, longest);
 }
 
@@ -370,7 +379,7 @@ static attn_status finish(attn_pass *pass)
 attn_status attn_pass_hidden(attn_pass *pass)
 {
     const int64_t dm = pass->d->d_model;
-    ATTN_TRY(check_room(pass->s, pass));
+    ATTN_TRY(make_room(pass->s, pass));
     embed(pass);
     ATTN_TRY(attn_pass_blocks(pass, NULL));
     attn_norm_rows(&pass->s->worker, &pass->d->norm, &pass->stack->final_norm, pass->total, dm, pass->x, dm, pass->h,
@@ -397,13 +406,13 @@ attn_status attn_model_forward(attn_session *session, const attn_forward_args *a
     ATTN_TRY(attn_model_args(&a, sizeof a, args, "args"));
     const attn_description *d = &session->model->d;
     ATTN_TRY(check_outputs(session, &a));
-    ATTN_TRY(check_tokens(session, &a));
+    ATTN_TRY(check_tokens(session, &a, d->kind == ATTN_MODEL_ENCODER));
     ATTN_TRY(check_looks(session, &a, &session->model->w.stack));
     ATTN_MODEL_REQUIRE(d->kind != ATTN_MODEL_ENCODER_DECODER || session->cross_capacity,
                        "an encoder-decoder needs attn_model_forward_encoder first");
     attn_status status = attn_pass_start(&pass, session, &a, d->kind == ATTN_MODEL_ENCODER);
     if (status == ATTN_OK)
-        status = check_room(session, &pass);
+        status = make_room(session, &pass);
     if (status == ATTN_OK) {
         embed(&pass);
         status = attn_pass_blocks(&pass, keep_hidden);
@@ -467,11 +476,11 @@ attn_status attn_model_forward_encoder(attn_session *session, const attn_forward
     if (session->model->d.kind != ATTN_MODEL_ENCODER_DECODER)
         return attn_model_fail(ATTN_ERR_UNSUPPORTED, "%s is not an encoder-decoder", session->model->d.family);
     ATTN_MODEL_REQUIRE(!a.logits && !a.pooled, "logits and pooled must be NULL for the encoder");
-    ATTN_TRY(check_tokens(session, &a));
+    ATTN_TRY(check_tokens(session, &a, true));
     ATTN_TRY(check_looks(session, &a, &session->model->w.encoder));
     attn_status status = attn_pass_start(&pass, session, &a, true);
     if (status == ATTN_OK)
-        status = check_room(session, &pass);
+        status = make_room(session, &pass);
     if (status == ATTN_OK) {
         embed(&pass);
         status = attn_pass_blocks(&pass, keep_hidden);

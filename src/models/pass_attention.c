@@ -490,7 +490,11 @@ static attn_status call_hook(attn_pass *pass, int64_t layer, int32_t kind, int64
     view.head_out = all->out;
     view.residual = attn_cview_of(pass->x + pass->first[entry] * pass->d->d_model, ATTN_F32, 1, 1,
                                   all->query.shape[2], pass->d->d_model);
-    return pass->args->hook(pass->args->hook_user, &view);
+    *attn_model_error_buffer() = '\0'; /* what the hook itself may have failed with says more */
+    const attn_status status = pass->args->hook(pass->args->hook_user, &view);
+    if (status != ATTN_OK && !*attn_model_error_buffer())
+        attn_model_fail(status, "the hook ended the pass in layer %lld", (long long)layer);
+    return status;
 }
 
 /* The token slot of a sequence's query (negative: from the end) as an index among its real tokens; -1: padding. */

@@ -84,6 +84,7 @@ def test_cache_types(attn):
 
 def test_generate_refusals(attn):
     assert "no prompt" in attn("generate", code=2)[1]
+    assert "cannot read" in attn("generate", "--lines", "/nowhere", code=1)[1]
     assert "--stop" in attn("generate", "--stop", "", "x", code=2)[1]
     assert "-n is '0'" in attn("generate", "-n", "0", "x", code=2)[1]
     models.need(models.DECODER)

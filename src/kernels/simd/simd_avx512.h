@@ -93,12 +93,16 @@ ATTN_INLINE v_f32 v_sum_fours(const v_f32 *r)
     __m512 a = v_sum_pairs(r[0], r[1]), b = v_sum_pairs(r[2], r[3]);
     return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
 }
+ATTN_INLINE v_f32 v_sum_four_fours(const v_f32 *f)
+{
+    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(f[0], f[1], 0x44), _mm512_shuffle_f32x4(f[0], f[1], 0xee));
+    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(f[2], f[3], 0x44), _mm512_shuffle_f32x4(f[2], f[3], 0xee));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+}
 ATTN_INLINE v_f32 v_sum_rows(const v_f32 r[V_N])
 {
-    __m512 a = v_sum_fours(r), b = v_sum_fours(r + 4), c = v_sum_fours(r + 8), d = v_sum_fours(r + 12);
-    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
-    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
-    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    const v_f32 fours[4] = {v_sum_fours(r), v_sum_fours(r + 4), v_sum_fours(r + 8), v_sum_fours(r + 12)};
+    return v_sum_four_fours(fours);
 }
 ATTN_INLINE float v_max_lanes(v_f32 a)
 {

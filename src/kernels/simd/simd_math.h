@@ -11,6 +11,7 @@
  *   v_round                               to an integral value, nearest even
  *   v_sum v_max_lanes                     over lanes; v_sum adds halves onto each other (fixed order)
  *   v_sum_rows(r)                         lane k = the sum of the lanes of r[k]; one order of adding for every k
+ *   v_sum_fours(r), v_sum_four_fours(f)   the same in two parts (16 lanes): f[k] = v_sum_fours(r + 4 * k)
  *   v_gt v_ge v_eq v_select(m, a, b) = m ? a : b; v_mask_and _or _not, v_mask_any, v_mask_all, v_mask_first(n)
  *   v_i_set1 v_i_load v_i_add v_i_gt v_i_and v_i_shl4 v_i_shr4 (zeros move in) v_from_i v_to_i
  *   v_scale2(p, n)                        p * 2^n for integral n in -151..129, subnormal results rounded once

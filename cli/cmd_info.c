@@ -12,7 +12,7 @@ typedef struct info_options {
     bool json, tensors;
 } info_options;
 
-static int64_t cache_bytes(const attn_model_info *i, int64_t tokens, int32_t kv_type)
+static int64_t decoder_cache_bytes(const attn_model_info *i, int64_t tokens, int32_t kv_type)
 {
     int64_t numbers = i->cache_bytes_per_token / 4; /* keys and values of a token, all layers */
     switch (kv_type) {
@@ -23,6 +23,15 @@ static int64_t cache_bytes(const attn_model_info *i, int64_t tokens, int32_t kv_
     default:
         return tokens * numbers * 2;
     }
+}
+
+/* At so many tokens; of an encoder-decoder on either side: those of the encoder's output are kept as f32. */
+static int64_t cache_bytes(const attn_model_info *i, int64_t tokens, int32_t kv_type)
+{
+    if (i->kind == ATTN_MODEL_ENCODER)
+        return 0;
+    return decoder_cache_bytes(i, tokens, kv_type) +
+           (i->kind == ATTN_MODEL_ENCODER_DECODER ? decoder_cache_bytes(i, tokens, ATTN_F32) : 0);
 }
 
 static const char *kind_name(int32_t kind)
@@ -81,12 +90,12 @@ static void show_info(const cli_term *term, const cli_model *m, const info_optio
         line("positions", "rotary, base %g", i->rope_base);
     line("weights", "%s", i->weights);
     cli_bytes_text(i->weight_bytes, a);
-    if (i->kind == ATTN_MODEL_DECODER) {
+    if (i->kind != ATTN_MODEL_ENCODER) {
         int64_t cache = cache_bytes(i, context, o->kv_type);
         cli_bytes_text(cache, b);
         cli_bytes_text(cache + i->weight_bytes, c);
-        line("memory", "%s: weights %s, cache of keys and values %s at %lld tokens", c, a, b,
-             (long long)context);
+        line("memory", "%s: weights %s, cache of keys and values %s at %lld tokens%s", c, a, b, (long long)context,
+             i->kind == ATTN_MODEL_ENCODER_DECODER ? " in and out" : "");
     } else {
         line("memory", "weights %s", a);
     }
@@ -155,7 +164,7 @@ static json_t *info_json(const cli_model *m, const attn_tensor_file *file, const
         {"window", i->window},
         {"weight_bytes", i->weight_bytes},
         {"context", context},
-        {"cache_bytes", i->kind == ATTN_MODEL_DECODER ? cache_bytes(i, context, o->kv_type) : 0},
+        {"cache_bytes", cache_bytes(i, context, o->kv_type)},
     };
     json_object_set_new(root, "path", cli_text_json(m->path, strlen(m->path)));
     json_object_set_new(root, "name", json_string(i->name));
@@ -285,6 +294,8 @@ static int info(int argc, char **argv)
     if (is_tensors_alone(m.path))
         return tensors_alone(m.path, &o);
     code = cli_model_load("info", o.model, CLI_DEFAULT_MODEL, 0, ATTN_WEIGHTS_AS_STORED, &m);
+    if (code != CLI_OK && o.tensors) /* a model that cannot be run still has them */
+        tensors_alone(m.path, &o);
     if (code != CLI_OK)
         return code;
     code = show_model(&m, &o);

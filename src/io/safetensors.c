@@ -357,6 +357,14 @@ static bool ends_with(const char *text, const char *end)
     return length >= tail && !strcmp(text + length - tail, end);
 }
 
+static bool holds_pickle(const char *path)
+{
+    struct stat info;
+    char name[4096];
+    const int written = snprintf(name, sizeof name, "%s/pytorch_model.bin", path);
+    return written > 0 && (size_t)written < sizeof name && !stat(name, &info);
+}
+
 static attn_status open_directory(const char *path, attn_safetensors **out, char *error,
                                   size_t error_size)
 {
@@ -376,8 +384,8 @@ static attn_status open_directory(const char *path, attn_safetensors **out, char
         }
         free(inside);
     }
-    return attn_io_fail(error, error_size, ATTN_ERR_IO, "%s: holds neither %s nor %s", path,
-                        names[0], names[1]);
+    return attn_io_fail(error, error_size, ATTN_ERR_IO, "%s: holds neither %s nor %s%s", path, names[0], names[1],
+                        holds_pickle(path) ? "; pytorch_model.bin is not read" : "");
 }
 
 attn_status attn_safetensors_open(const char *path, attn_safetensors **out, char *error,

@@ -79,6 +79,30 @@ def test_tensors_without_a_configuration(attn):
         assert "tensor 't': data_offsets" in said, said
 
 
+@tempfile_folder
+def test_models_that_are_not_served(attn, parent):
+    """The reason, and the tensors where they are asked for; a folder with PyTorch's own file alone is told apart."""
+    folder = folder_of("tiny-llama", parent)
+    for config, word in (({"model_type": "nonesuch"}, "nonesuch"),
+                         ({"model_type": "llama", "quantization_config": {"quant_method": "gptq"}}, 'quant_method "gptq"')):
+        with open(os.path.join(folder, "config.json"), "w") as file:
+            json.dump(config, file)
+        assert word in attn("info", folder, code=1)[1]
+        listed, said = attn("info", "--tensors", folder, code=1)[:2]
+        assert word in said and "model.embed_tokens.weight" in listed
+    os.rename(os.path.join(folder, "model.safetensors"), os.path.join(folder, "pytorch_model.bin"))
+    assert "pytorch_model.bin is not read" in attn("info", folder, code=1)[1]
+
+
+def test_memory_of_both_stacks(attn):
+    """An encoder-decoder keeps keys and values of its own tokens and of the encoder's, these as f32."""
+    model = os.path.join(TINY, "..", "families", "mbart.safetensors")
+    told = json.loads(attn("info", "--json", "--ctx", "10", "--kv-type", "bf16", model)[0])
+    token = 2 * told["layers"] * told["kv_heads"] * told["head_dim"]
+    assert told["cache_bytes"] == 10 * token * (2 + 4)
+    assert "10 tokens in and out" in attn("info", "--ctx", "10", model)[0]
+
+
 def test_real_encoder_keeps_its_bits(attn):
     models.need(models.ENCODER)
     with tempfile.TemporaryDirectory() as parent:

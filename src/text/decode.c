@@ -33,7 +33,7 @@ static attn_status give(attn_decode_stream *stream, size_t k, const char *text, 
     stage *s = &stream->stages[k];
     if (s->fused && (!s->step || s->step->kind != ATTN_STEP_STRIP_TOKEN))
         return attn_strbuf_add(&s->held, text, len);
-    return process(stream, k, text, len);
+    return process(stream, k, text ? text : "", len); /* an empty buffer has no memory */
 }
 
 /* ---- Stages ---- */
@@ -121,7 +121,8 @@ static attn_status add_replaced(attn_strbuf *out, const char *text, size_t len, 
                                 const char *to, size_t to_len)
 {
     const char *end = text + len, *found;
-    while (from_len && (found = memmem(text, (size_t)(end - text), from, from_len)) != NULL) {
+    while (from_len && (size_t)(end - text) >= from_len &&
+           (found = memmem(text, (size_t)(end - text), from, from_len)) != NULL) {
         ATTN_TEXT_TRY(attn_strbuf_add(out, text, (size_t)(found - text)));
         ATTN_TEXT_TRY(attn_strbuf_add(out, to, to_len));
         text = found + from_len;

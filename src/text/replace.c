@@ -6,7 +6,7 @@ attn_status attn_step_match(const attn_step *step, attn_regex_scratch *scratch, 
 {
     if (step->regex)
         return attn_regex_find(step->regex, scratch, text, len, at, not_empty_at, start, end);
-    const char *found = step->pattern.len ? memmem(text + at, len - at, step->pattern.data, step->pattern.len) : NULL;
+    const char *found = step->pattern.len && at < len ? memmem(text + at, len - at, step->pattern.data, step->pattern.len) : NULL;
     *start = found ? (size_t)(found - text) : SIZE_MAX;
     *end = found ? *start + step->pattern.len : SIZE_MAX;
     return ATTN_OK;

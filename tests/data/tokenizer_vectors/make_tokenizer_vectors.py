@@ -169,6 +169,9 @@ def configurations():
         yield tokenizer(byte_bpe(), BYTES, decoder=sequence("decoders", BYTES, {"type": "Replace", "pattern": {"Regex": pattern}, "content": "-"}))
     yield tokenizer(wordpiece(), BERT_SPLIT, bert(), None, WP_DECODER,  # tokens that another text stands for, once normalised
                     [added(30, "[CLS]", special=True, normalized=True), added(36, "The", normalized=True), added(37, "THE", normalized=True)])
+    nothing = {"type": "Replace", "pattern": {"Regex": ".+"}, "content": ""}
+    for more in ({"type": "BPEDecoder", "suffix": "</w>"}, {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}, WP_DECODER):
+        yield tokenizer(bpe(end_of_word_suffix="</w>"), {"type": "Whitespace"}, decoder=sequence("decoders", nothing, more))
     for fallback in (False, True):
         yield tokenizer(unigram(byte_fallback=fallback), metaspace("always"), {"type": "Precompiled", "precompiled_charsmap": charsmap(FOLDED)},
                         template("<unk>", "<unk>"), metaspace("always"))

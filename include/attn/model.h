@@ -455,7 +455,8 @@ typedef int (*attn_token_callback)(void *user, const attn_generated *generated);
 enum { /* attn_generate_args.flags */
     ATTN_GENERATE_IGNORE_EOS = 1,
     ATTN_GENERATE_ENCODE = 2 /* encoder-decoder: its encoder reads the prompts, what the session held is forgotten, and the
-                                decoder begins with the model's start token; else the prompts are the decoder's */
+                                decoder begins with the model's start token, and the one that its files force behind it
+                                (forced_bos_token_id: the first new token); else the prompts are the decoder's */
 };
 
 typedef struct attn_generate_args {
@@ -479,7 +480,8 @@ typedef struct attn_generate_args {
     int32_t *stop_reasons;        /* [batch] ATTN_STOP_*; NULL: not wanted */
 } attn_generate_args;
 
-/** Feeds the prompts, then generates token by token. Each sequence gives the same tokens as alone.
+/** Feeds the prompts, then generates token by token. Each sequence gives the same tokens as alone. Tokens that the model's files
+ * forbid (suppress_tokens, bad_words_ids of one token) never come: their logits are -inf.
  *
  * The last generated token is not in the cache when the call returns. A prompt that does not fit the session's
  * capacity is INVALID_ARGUMENT. Returns as attn_model_forward and attn_sampling_draw. */

@@ -339,11 +339,13 @@ class Model:
         """Continues a prompt token by token; temperature 0 is greedy. stop: texts before which the output ends.
 
         on_text(text) is called with each new piece of text; a true result ends the generation. The same seed gives the same
-        tokens. source: what the encoder of an encoder-decoder reads (prompt is then the decoder's beginning)."""
+        tokens. source: what the encoder of an encoder-decoder reads (prompt is then the decoder's beginning; an empty one: as the
+        model begins by itself)."""
         if isinstance(stop, str):
             raise InvalidArgument("stop is one string; a list of texts is expected")
         max_new = integer(max_new, "max_new")
-        ids = self._remember(prompt)
+        encode = source is not None and len(prompt) == 0 and self.info["kind"] == "encoder-decoder"
+        ids = self._remember(source if encode and source is not None else prompt)
         lengths = np.array([len(ids)], np.int64)
         tokens, count, reason = np.zeros((1, max(max_new, 1)), np.int32), np.zeros(1, np.int64), np.zeros(1, np.int32)
         if max_new < 1:
@@ -353,7 +355,7 @@ class Model:
         _fill_sampling(args, temperature, top_k, top_p, min_p, repetition_penalty, seed)
         texts = (ctypes.c_char_p * max(len(stop), 1))(*[t.encode("utf-8") for t in stop])
         args.stop_texts, args.n_stop_texts = texts, len(stop)
-        args.flags = m.GENERATE_IGNORE_EOS if ignore_eos else 0
+        args.flags = (m.GENERATE_IGNORE_EOS if ignore_eos else 0) | (m.GENERATE_ENCODE if encode else 0)
         args.tokens, args.token_stride = tokens.ctypes.data, tokens.shape[1]
         args.n_generated, args.stop_reasons = count.ctypes.data, reason.ctypes.data
         pieces: List[str] = []
@@ -371,7 +373,7 @@ class Model:
         callback = m.TokenCallback(receive)
         args.callback = ctypes.cast(callback, ctypes.c_void_p)  # without on_text too, for Ctrl-C
         with _Session(self) as session:
-            if self.info["kind"] == "encoder-decoder":
+            if self.info["kind"] == "encoder-decoder" and not encode:
                 self._encode_source(session, source)
             with ctrl_c:
                 status = m.load().attn_generate(session, byref(args))

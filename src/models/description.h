@@ -87,7 +87,10 @@ typedef struct attn_description {
     bool pool_first;        /* embeddings: the first token instead of the mean */
     int32_t stop_ids[ATTN_MAX_STOP_IDS];
     int32_t n_stop_ids;
+    int32_t never_ids[ATTN_MAX_STOP_IDS]; /* tokens that are never generated */
+    int32_t n_never_ids;
     int32_t bos_id, pad_id, decoder_start_id; /* -1: none */
+    int32_t forced_bos_id; /* what follows the decoder's start, whatever its logits; -1: nothing */
 } attn_description;
 
 /* Columns of the embedding and of the head. */

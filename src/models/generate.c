@@ -283,27 +283,42 @@ static attn_status accept(generation *g, int64_t b, int32_t token)
     return ATTN_OK;
 }
 
+/* The token that comes next: what the model's files force behind the decoder's start, else drawn from its logits without those that
+ * never come. */
+static attn_status next_token(const generation *g, int64_t b, int32_t *token)
+{
+    const attn_description *d = &g->s->model->d;
+    const sequence *q = &g->seq[b];
+    float *logits = g->logits + b * d->vocab_size;
+    attn_sampling sampling = g->a.sampling;
+    if (!sampling.struct_size)
+        ATTN_ARGS_INIT(&sampling);
+    if (g->a.seeds)
+        sampling.seed = g->a.seeds[b];
+    if ((g->a.flags & ATTN_GENERATE_ENCODE) && q->n_new == 0 && d->forced_bos_id >= 0 && d->forced_bos_id < d->vocab_size) {
+        *token = d->forced_bos_id;
+        return ATTN_OK;
+    }
+    for (int32_t i = 0; i < d->n_never_ids; i++)
+        if (d->never_ids[i] < d->vocab_size)
+            logits[d->never_ids[i]] = -INFINITY;
+    return attn_sampling_draw(&sampling, logits, d->vocab_size, q->history, q->n_history, (uint64_t)q->n_new, token);
+}
+
 /* Chooses a token for every sequence that goes on. */
 static attn_status choose(generation *g, bool *any)
 {
-    const int64_t vocab = g->s->model->d.vocab_size;
     *any = false;
     for (int64_t b = 0; b < g->s->batch; b++) {
         sequence *q = &g->seq[b];
-        attn_sampling sampling = g->a.sampling;
         int32_t token;
         if (q->done)
             continue;
-        if (!sampling.struct_size)
-            ATTN_ARGS_INIT(&sampling);
-        if (g->a.seeds)
-            sampling.seed = g->a.seeds[b];
         if (g->s->lengths[b] >= g->s->max_capacity) { /* a token more would not fit */
             stop(q, ATTN_STOP_CONTEXT);
             continue;
         }
-        ATTN_TRY(attn_sampling_draw(&sampling, g->logits + b * vocab, vocab, q->history, q->n_history,
-                                    (uint64_t)q->n_new, &token));
+        ATTN_TRY(next_token(g, b, &token));
         ATTN_TRY(accept(g, b, token));
         *any |= !q->done;
     }

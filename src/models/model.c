@@ -147,7 +147,7 @@ static void count_all(attn_model *m)
 static attn_status describe(attn_model *model, const attn_family **family, char *error, size_t size)
 {
     attn_description *d = &model->d;
-    d->bos_id = d->pad_id = d->decoder_start_id = -1;
+    d->bos_id = d->pad_id = d->decoder_start_id = d->forced_bos_id = -1;
     attn_status status = attn_family_of(&model->source, family, d->family, sizeof d->family, error, size);
     if (status != ATTN_OK)
         return status;

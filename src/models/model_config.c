@@ -432,28 +432,41 @@ void attn_config_refuse(attn_config *c, const char *name)
 }
 
 /* An id, or a list of them, that is not there yet. */
-static void add_stop_ids(attn_description *d, const json_t *eos)
+static void add_ids(int32_t ids[ATTN_MAX_STOP_IDS], int32_t *n, const json_t *more)
 {
-    for (size_t i = 0; i < json_array_size(eos); i++)
-        if (!json_is_array(json_array_get(eos, i)))
-            add_stop_ids(d, json_array_get(eos, i));
-    const json_int_t id = json_is_integer(eos) ? json_integer_value(eos) : -1;
-    for (int32_t i = 0; i < d->n_stop_ids; i++)
-        if (d->stop_ids[i] == id)
+    for (size_t i = 0; i < json_array_size(more); i++)
+        if (!json_is_array(json_array_get(more, i)))
+            add_ids(ids, n, json_array_get(more, i));
+    const json_int_t id = json_is_integer(more) ? json_integer_value(more) : -1;
+    for (int32_t i = 0; i < *n; i++)
+        if (ids[i] == id)
             return;
-    if (id >= 0 && id <= INT32_MAX && d->n_stop_ids < ATTN_MAX_STOP_IDS)
-        d->stop_ids[d->n_stop_ids++] = (int32_t)id;
+    if (id >= 0 && id <= INT32_MAX && *n < ATTN_MAX_STOP_IDS)
+        ids[(*n)++] = (int32_t)id;
+}
+
+/* What one file says about the tokens of a generation. Marian's bad_words_ids are lists of one id, the padding; longer ones,
+ * which forbid the last id behind the others, are not looked at. */
+static void read_generation(attn_description *d, const json_t *file)
+{
+    const json_t *words = json_object_get(file, "bad_words_ids"), *forced = json_object_get(file, "forced_bos_token_id");
+    add_ids(d->stop_ids, &d->n_stop_ids, json_object_get(file, "eos_token_id"));
+    add_ids(d->never_ids, &d->n_never_ids, json_object_get(file, "suppress_tokens"));
+    for (size_t i = 0; i < json_array_size(words); i++)
+        if (json_array_size(json_array_get(words, i)) == 1)
+            add_ids(d->never_ids, &d->n_never_ids, json_array_get(words, i));
+    if (json_is_integer(forced) && json_integer_value(forced) >= 0 && json_integer_value(forced) <= INT32_MAX)
+        d->forced_bos_id = (int32_t)json_integer_value(forced);
 }
 
 void attn_config_ids(attn_config *c, attn_description *d)
 {
-    char name[NAME_BYTES];
     d->bos_id = (int32_t)attn_config_int(c, "bos_token_id", -1, INT32_MAX, -1);
     d->pad_id = (int32_t)attn_config_int(c, "pad_token_id", -1, INT32_MAX, -1);
     d->decoder_start_id = (int32_t)attn_config_int(c, "decoder_start_token_id", -1, INT32_MAX, -1);
-    add_stop_ids(d, find_json(c, "eos_token_id", name));
-    json_t *generation = attn_source_side_file(c->source, "generation_config.json"); /* chat models end their turns by these */
-    add_stop_ids(d, json_object_get(generation, "eos_token_id"));
+    read_generation(d, c->json);
+    json_t *generation = attn_source_side_file(c->source, "generation_config.json"); /* chat models end their turns by its ids */
+    read_generation(d, generation);
     json_decref(generation);
     if (!c->json) { /* GGUF keeps them with the tokenizer */
         attn_config tokenizer = *c;

@@ -1,6 +1,7 @@
 """attn.Model on small committed checkpoints: logits, attention, generation, errors; and on the real model where it is there."""
 import copy
 import glob
+import json
 import os
 import pickle
 import shutil
@@ -129,6 +130,25 @@ class Small(unittest.TestCase):
             self.assertEqual(first.tokens[0], model.logits([0], source=source).argmax())
             with self.assertRaisesRegex(attn.InvalidArgument, "source"):
                 model.logits(ids)
+            start = model.generate([], 6, source=source, ignore_eos=True).tokens
+            np.testing.assert_array_equal(start, model.generate([0], 6, source=source, ignore_eos=True).tokens)
+
+    def test_forced_and_forbidden_tokens(self):
+        """As Transformers 5.24 generates with such a generation_config.json (checked on tiny BART, mBART, Marian and T5 models)."""
+        with Folder("t5") as path:
+            source = list(range(4, 13))
+            usual = attn.Model.load(path).generate([0, 7], 5, source=source, ignore_eos=True).tokens
+            never = sorted({int(usual[0]), int(usual[1])})
+            with open(os.path.join(path, "generation_config.json"), "w") as file:
+                json.dump({"forced_bos_token_id": 7, "suppress_tokens": never[:1], "bad_words_ids": [never[1:], [3, 4]]}, file)
+            model = attn.Model.load(path)
+            forced = model.generate([], 6, source=source, ignore_eos=True).tokens
+            self.assertEqual(forced[0], 7)
+            self.assertFalse(set(never) & set(forced[1:].tolist()))
+            np.testing.assert_array_equal(forced[1:], model.generate([0, 7], 5, source=source, ignore_eos=True).tokens)
+            logits = model.logits([0, 7], source=source)
+            logits[never] = -np.inf
+            self.assertEqual(forced[1], logits.argmax())
 
     def test_inspect(self):
         with Folder("gpt2") as path:

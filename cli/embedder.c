@@ -4,6 +4,18 @@
 #include <math.h>
 #include <stdlib.h>
 
+static bool parse_pooling(const char *command, const char *value, int32_t *pooling)
+{
+    static const char *const names[] = {"mean", "first", "max", "last", "weighted", "sqrt"}; /* from ATTN_POOL_MEAN on */
+    for (int32_t i = 0; i < (int32_t)(sizeof names / sizeof *names); i++)
+        if (strcmp(value, names[i]) == 0) {
+            *pooling = ATTN_POOL_MEAN + i;
+            return true;
+        }
+    cli_error(command, "--pooling is '%s'; it must be mean, first, max, last, weighted or sqrt", value);
+    return false;
+}
+
 int embedder_take_option(const char *command, embedder_options *o, int option, const char *value)
 {
     int64_t number = 0;
@@ -29,10 +41,7 @@ int embedder_take_option(const char *command, embedder_options *o, int option, c
         good = cli_parse_int(command, "--truncate", value, 1, 1 << 30, &o->truncate);
         break;
     case EMBED_OPT_POOL:
-        good = strcmp(value, "mean") == 0 || strcmp(value, "first") == 0;
-        o->pooling = strcmp(value, "mean") == 0 ? ATTN_POOL_MEAN : ATTN_POOL_FIRST;
-        if (!good)
-            cli_error(command, "--pooling is '%s'; it must be mean or first", value);
+        good = parse_pooling(command, value, &o->pooling);
         break;
     case EMBED_OPT_PROMPT:
         o->prompt = value;
@@ -82,8 +91,8 @@ int embedder_open(const char *command, const embedder_options *o, embedder *e)
     e->pooling = o->pooling;
     e->raw = o->raw;
     e->prompt = o->prompt ? o->prompt : o->query ? e->m.info.query_prompt : e->m.info.embed_prompt;
-    if (e->m.info.kind != ATTN_MODEL_ENCODER) {
-        cli_error(command, "%s is no encoder: it gives no text vectors", e->m.info.name);
+    if (e->m.info.kind == ATTN_MODEL_ENCODER_DECODER) {
+        cli_error(command, "%s is an encoder-decoder: it gives no text vectors", e->m.info.name);
         code = CLI_FAILED;
     } else if (o->truncate > e->m.info.context_length && e->m.info.context_length > 0) {
         cli_error(command, "--truncate is %lld; the model reads at most %lld tokens",

@@ -56,11 +56,12 @@ int embedder_take_option(const char *command, embedder_options *o, int option, c
 
 /** The lines about these options in a help page. */
 #define EMBEDDER_HELP                                                                              \
-    "  --model PATH       an encoder (default all-MiniLM-L6-v2 in the cache folder)\n"             \
+    "  --model PATH       an encoder, or a decoder (default all-MiniLM-L6-v2 in the cache folder)\n"             \
     CLI_WEIGHTS_HELP                                                                               \
     "  --truncate N       tokens of a text that are read (default: as the model folder says; "     \
     "MiniLM: 256)\n"                                                                               \
-    "  --pooling HOW      mean or first (default: what the model says, else mean)\n"               \
+    "  --pooling HOW      mean, first, max, last, weighted or sqrt (default: what the model says, "    \
+    "else mean)\n"                                                                                 \
     "  --prompt TEXT      stands before each text (default: as the model folder says; \"\": nothing)\n"  \
     "  --no-normalize     keep the vectors' lengths (default: length 1)\n"                         \
     "  --threads N        default: ATTN_NUM_THREADS, else as many as the process may use\n"        \

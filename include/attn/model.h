@@ -490,10 +490,14 @@ ATTN_API attn_status attn_generate(attn_session *session, const attn_generate_ar
 /* ---- Embeddings ------------------------------------------------------------------------------ */
 
 enum { /* attn_embed_args.pooling */
-    ATTN_POOL_DEFAULT = 0, /* what the model's files say; mean where they say nothing. What they say and is not served (pooling
-                              by maximum, a layer behind it) is UNSUPPORTED, by name */
-    ATTN_POOL_MEAN = 1,    /* mean over real tokens */
-    ATTN_POOL_FIRST = 2    /* the first token */
+    ATTN_POOL_DEFAULT = 0,  /* what the model's files say; mean where they say nothing. What they say and is not served (two of
+                               these together, a layer behind them) is UNSUPPORTED, by name */
+    ATTN_POOL_MEAN = 1,     /* mean over real tokens */
+    ATTN_POOL_FIRST = 2,    /* the first token */
+    ATTN_POOL_MAX = 3,      /* the largest of each number over the tokens */
+    ATTN_POOL_LAST = 4,     /* the last token: decoders */
+    ATTN_POOL_WEIGHTED = 5, /* mean with weights 1, 2, 3, ... */
+    ATTN_POOL_SQRT = 6      /* sum divided by the square root of the number of tokens */
 };
 
 typedef struct attn_embed_args {
@@ -509,7 +513,7 @@ typedef struct attn_embed_args {
     void *progress_user;
 } attn_embed_args;
 
-/** Embeds token sequences with an encoder: packed without padding, in order of length, so that short and long
+/** Embeds token sequences with an encoder, or with a decoder, whose tokens see those before them: packed without padding, in order of length, so that short and long
  * texts may be mixed freely; the vector of a text has the same bits whatever else is in the call.
  * Returns as attn_model_forward. */
 ATTN_API attn_status attn_embed(attn_session *session, const attn_embed_args *args);

@@ -21,7 +21,7 @@ SAMPLING_TOP_P_GIVEN, SAMPLING_PENALTY_GIVEN = 1, 2
 GENERATE_IGNORE_EOS, GENERATE_ENCODE = 1, 2
 CHAT_NO_PROMPT = 1
 STOP_REASONS = ("length", "eos", "context", "callback", "text")
-POOLING = {"default": 0, "mean": 1, "first": 2}
+POOLING = {"default": 0, "mean": 1, "first": 2, "max": 3, "last": 4, "weighted": 5, "sqrt": 6}
 ENCODE_NO_SPECIAL, ENCODE_SPECIALS_AS_TEXT = 1, 2
 
 Progress = CFUNCTYPE(c_int, c_void_p, c_int64, c_int64)

@@ -40,19 +40,46 @@ static attn_status check_args(const attn_session *s, const attn_embed_args *a, t
     return ATTN_OK;
 }
 
-static void pool_text(const attn_embed_args *a, const float *rows, int64_t n, int64_t d_model, bool first_only,
-                      float *out)
+/* Which share token t of n has in a sum; the mean and the mean over positions 1 .. n divide by the sum of shares. */
+static float share(int32_t pooling, int64_t t)
+{
+    return pooling == ATTN_POOL_WEIGHTED ? (float)(t + 1) : 1.0f;
+}
+
+static void sum_rows(const float *rows, int64_t n, int64_t d_model, int32_t pooling, float *out)
+{
+    float shares = share(pooling, 0);
+    memcpy(out, rows, (size_t)d_model * sizeof *out);
+    for (int64_t t = 1; t < n; t++) {
+        const float w = share(pooling, t);
+        shares += w;
+        for (int64_t i = 0; i < d_model; i++)
+            out[i] += w * rows[t * d_model + i];
+    }
+    for (int64_t i = 0; i < d_model; i++)
+        out[i] /= pooling == ATTN_POOL_SQRT ? sqrtf((float)n) : shares;
+}
+
+static void largest_of_rows(const float *rows, int64_t n, int64_t d_model, float *out)
 {
     memcpy(out, rows, (size_t)d_model * sizeof *out);
-    for (int64_t t = 1; t < n && !first_only; t++)
+    for (int64_t t = 1; t < n; t++)
         for (int64_t i = 0; i < d_model; i++)
-            out[i] += rows[t * d_model + i];
+            out[i] = rows[t * d_model + i] > out[i] ? rows[t * d_model + i] : out[i];
+}
+
+static void pool_text(const attn_embed_args *a, const float *rows, int64_t n, int64_t d_model, int32_t pooling,
+                      float *out)
+{
     double squares = 0;
-    for (int64_t i = 0; i < d_model; i++) {
-        if (!first_only)
-            out[i] /= (float)n;
+    if (pooling == ATTN_POOL_FIRST || pooling == ATTN_POOL_LAST)
+        memcpy(out, rows + (pooling == ATTN_POOL_LAST ? n - 1 : 0) * d_model, (size_t)d_model * sizeof *out);
+    else if (pooling == ATTN_POOL_MAX)
+        largest_of_rows(rows, n, d_model, out);
+    else
+        sum_rows(rows, n, d_model, pooling, out);
+    for (int64_t i = 0; i < d_model; i++)
         squares += (double)out[i] * (double)out[i];
-    }
     if (a->no_normalize || squares == 0)
         return;
     const double scale = 1.0 / sqrt(squares);
@@ -76,15 +103,14 @@ static attn_status embed_pass(attn_session *s, const attn_embed_args *a, const t
     f.tokens = tokens;
     f.keep = keep;
     f.n_tokens = longest;
-    s->batch = n_texts; /* an encoder keeps nothing between calls; attn_embed restores it */
+    s->batch = n_texts; /* nothing is cached; attn_embed restores it */
     attn_status status = tokens && keep ? attn_pass_start(&pass, s, &f, true)
                                         : attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
     if (status == ATTN_OK)
         status = attn_pass_hidden(&pass);
-    const bool first_only =
-        a->pooling == ATTN_POOL_FIRST || (a->pooling == ATTN_POOL_DEFAULT && s->model->d.pool_first);
+    const int32_t pooling = a->pooling == ATTN_POOL_DEFAULT ? s->model->card.pooling : a->pooling;
     for (int64_t i = 0; status == ATTN_OK && i < n_texts; i++)
-        pool_text(a, pass.h + pass.first[i] * dm, order[i].length, dm, first_only, a->embeddings + order[i].index * dm);
+        pool_text(a, pass.h + pass.first[i] * dm, order[i].length, dm, pooling, a->embeddings + order[i].index * dm);
     if (tokens && keep)
         attn_pass_finish(&pass);
     free(tokens);
@@ -113,12 +139,12 @@ attn_status attn_embed(attn_session *session, const attn_embed_args *args)
     attn_embed_args a;
     ATTN_MODEL_REQUIRE(session, "session is NULL");
     ATTN_TRY(attn_model_args(&a, sizeof a, args, "args"));
-    if (session->model->d.kind != ATTN_MODEL_ENCODER)
-        return attn_model_fail(ATTN_ERR_UNSUPPORTED, "a %s model is not an encoder", session->model->d.family);
+    if (session->model->d.kind == ATTN_MODEL_ENCODER_DECODER || session->model->d.no_tokens)
+        return attn_model_fail(ATTN_ERR_UNSUPPORTED, "a %s model gives no vector of a text", session->model->d.family);
     ATTN_MODEL_REQUIRE(a.n_texts >= 0, "n_texts is %lld", (long long)a.n_texts);
     ATTN_MODEL_REQUIRE(!a.n_texts || (a.tokens && a.lengths && a.embeddings),
                        "tokens, lengths or embeddings is NULL");
-    ATTN_MODEL_REQUIRE(a.pooling >= ATTN_POOL_DEFAULT && a.pooling <= ATTN_POOL_FIRST, "pooling is %d", a.pooling);
+    ATTN_MODEL_REQUIRE(a.pooling >= ATTN_POOL_DEFAULT && a.pooling <= ATTN_POOL_SQRT, "pooling is %d", a.pooling);
     if (a.pooling == ATTN_POOL_DEFAULT && *session->model->card.refused)
         return attn_model_fail(ATTN_ERR_UNSUPPORTED, "%s is not served; a pooling that is given goes without it",
                                session->model->card.refused);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "attn/model.h"
 
 /* The field of 1_Pooling/config.json that is on; NULL: none. */
 static const char *pooling_mode(json_t *config, const char **second)
@@ -26,26 +27,53 @@ static bool is_one_of(const char *text, const char *const *list)
     return *list != NULL;
 }
 
-enum { GGUF_POOL_MEAN = 1, GGUF_POOL_FIRST = 2 }; /* 0: none is asked for */
+/* A name of 1_Pooling/config.json, in its older and newer form; 0: not served. */
+static int32_t pooling_of(const char *mode)
+{
+    static const struct {
+        const char *older, *newer;
+        int32_t pooling;
+    } modes[] = {{"pooling_mode_mean_tokens", "mean", ATTN_POOL_MEAN},
+                 {"pooling_mode_cls_token", "cls", ATTN_POOL_FIRST},
+                 {"pooling_mode_max_tokens", "max", ATTN_POOL_MAX},
+                 {"pooling_mode_lasttoken", "lasttoken", ATTN_POOL_LAST},
+                 {"pooling_mode_weightedmean_tokens", "weightedmean", ATTN_POOL_WEIGHTED},
+                 {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", ATTN_POOL_SQRT}};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (!strcmp(mode, modes[i].older) || !strcmp(mode, modes[i].newer))
+            return modes[i].pooling;
+    return 0;
+}
+
+/* pooling_type of llama.cpp: 0 where a file asks for none. */
+static void read_gguf_pooling(const attn_model_source *source, attn_embed_card *card)
+{
+    static const char *const names[] = {"bert.pooling_type", "qwen2.pooling_type", "qwen3.pooling_type",
+                                        "llama.pooling_type"};
+    static const int32_t poolings[] = {ATTN_POOL_MEAN, ATTN_POOL_MEAN, ATTN_POOL_FIRST, ATTN_POOL_LAST};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int64_t kind;
+        if (attn_gguf_get_i64(source->gguf, names[i], &kind, NULL, 0) != ATTN_OK)
+            continue;
+        if (kind >= 0 && kind < (int64_t)(sizeof poolings / sizeof *poolings))
+            card->pooling = poolings[kind];
+        else
+            snprintf(card->refused, sizeof card->refused, "%s %lld", names[i], (long long)kind);
+    }
+}
 
 static void read_pooling(const attn_model_source *source, attn_embed_card *card)
 {
-    static const char *const means[] = {"mean", "pooling_mode_mean_tokens", NULL};
-    static const char *const firsts[] = {"cls", "pooling_mode_cls_token", NULL};
     static const char *const served[] = {"Transformer", "Pooling", "Normalize", "Dropout", NULL};
     json_t *modules = attn_source_side_file(source, "modules.json");
     json_t *config = attn_source_side_file(source, "1_Pooling/config.json");
     const char *second, *mode = pooling_mode(config, &second);
-    int64_t kind = GGUF_POOL_MEAN;
-    card->pool_first = mode && is_one_of(mode, firsts);
-    if (source->gguf && attn_gguf_get_i64(source->gguf, "bert.pooling_type", &kind, NULL, 0) == ATTN_OK) {
-        card->pool_first = kind == GGUF_POOL_FIRST;
-        if (kind < 0 || kind > GGUF_POOL_FIRST)
-            snprintf(card->refused, sizeof card->refused, "bert.pooling_type %lld", (long long)kind);
-    }
+    card->pooling = mode ? pooling_of(mode) : ATTN_POOL_MEAN;
+    if (source->gguf)
+        read_gguf_pooling(source, card);
     if (second)
         snprintf(card->refused, sizeof card->refused, "1_Pooling/config.json: %.40s and %.40s together", second, mode);
-    else if (mode && !card->pool_first && !is_one_of(mode, means))
+    else if (!card->pooling)
         snprintf(card->refused, sizeof card->refused, "1_Pooling/config.json: %.40s", mode);
     for (size_t i = 0; !*card->refused && i < json_array_size(modules); i++) {
         const char *type = json_string_value(json_object_get(json_array_get(modules, i), "type"));

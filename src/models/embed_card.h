@@ -2,11 +2,11 @@
 #ifndef ATTN_MODELS_EMBED_CARD_H
 #define ATTN_MODELS_EMBED_CARD_H
 
-#include <stdbool.h>
+#include <stdint.h>
 #include "models/model_source.h"
 
 typedef struct attn_embed_card {
-    bool pool_first;             /* the first token stands for the text, not the mean */
+    int32_t pooling;             /* ATTN_POOL_MEAN or one of those behind it */
     char refused[128];           /* the entry that is not served; "": all is */
     int64_t max_tokens;          /* of a text that are read; 0: not said */
     char *prompt, *query_prompt; /* what stands before a text, and before the query of a search; NULL: nothing */

@@ -283,8 +283,8 @@ static attn_status accept(generation *g, int64_t b, int32_t token)
     return ATTN_OK;
 }
 
-/* The token that comes next: what the model's files force behind the decoder's start, else drawn from its logits without those that
- * never come. */
+/* The token that comes next: what the model's files force behind the decoder's start, else drawn from its logits without
+ * those that never come. */
 static attn_status next_token(const generation *g, int64_t b, int32_t *token)
 {
     const attn_description *d = &g->s->model->d;
@@ -295,7 +295,8 @@ static attn_status next_token(const generation *g, int64_t b, int32_t *token)
         ATTN_ARGS_INIT(&sampling);
     if (g->a.seeds)
         sampling.seed = g->a.seeds[b];
-    if ((g->a.flags & ATTN_GENERATE_ENCODE) && q->n_new == 0 && d->forced_bos_id >= 0 && d->forced_bos_id < d->vocab_size) {
+    const bool first = (g->a.flags & ATTN_GENERATE_ENCODE) && q->n_new == 0;
+    if (first && d->forced_bos_id >= 0 && d->forced_bos_id < d->vocab_size) {
         *token = d->forced_bos_id;
         return ATTN_OK;
     }

@@ -10,7 +10,7 @@ typedef struct attn_pass {
     const attn_description *d;
     const attn_stack_weights *stack;
     const float *relative;
-    bool encoder;        /* bidirectional, no cache */
+    bool encoder;        /* no cache; bidirectional, unless the model is a decoder, whose texts are embedded */
     bool has_cross;
     int64_t total;       /* real tokens */
     int64_t *first;      /* [batch + 1] where each sequence's tokens begin */

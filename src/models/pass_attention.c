@@ -74,7 +74,7 @@ static void common_args(const attn_pass *pass, int64_t layer, int32_t kind, attn
     if (kind == ATTN_ATTENTION_CROSS)
         return;
     args->sinks = pass->stack->layers[layer].self.sinks;
-    if (!pass->encoder)
+    if (!pass->encoder || d->kind == ATTN_MODEL_DECODER)
         args->mask.flags = ATTN_MASK_CAUSAL | ATTN_MASK_OFFSET;
     if (has_window(pass, layer)) {
         args->mask.flags |= ATTN_MASK_WINDOW;

@@ -79,7 +79,7 @@ def test_missing_encoder(attn):
 
 def test_embed_refusals(attn):
     assert "--format" in attn("embed", "--format", "xml", code=2)[1]
-    assert "--pooling" in attn("embed", "--pooling", "max", code=2)[1]
+    assert "--pooling" in attn("embed", "--pooling", "median", code=2)[1]
     assert "cannot read" in attn("embed", "/nowhere", code=1)[1]
     assert "no text in standard input" in attn("embed", code=1, stdin="")[1]
     assert "2 to 100" in attn("similar", "a", code=2)[1]
@@ -139,7 +139,7 @@ def test_what_a_folder_asks_for(attn):
         modules = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Pooling"}]
         dense = modules + [{"type": "sentence_transformers.models.Dense"}]
         for mode, rest, said in (({"pooling_mode_mean_tokens": True}, modules, ""), ({"pooling_mode": "mean"}, modules, ""),
-                                 ({"pooling_mode_max_tokens": True}, modules, "pooling_mode_max_tokens is not served"),
+                                 ({"pooling_mode": "median"}, modules, "median is not served"),
                                  ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, modules, "together"),
                                  ({}, dense, "models.Dense is not served")):
             for name, value in (("1_Pooling/config.json", mode), ("modules.json", rest)):

@@ -231,6 +231,75 @@ static void test_hook_stops(void **state)
     attn_model_destroy(model);
 }
 
+/* ---- vectors of texts ---- */
+
+enum { TEXT_TOKENS = 5, MOST_DIM = 64 };
+
+/* Number i of a text's vector, from all its hidden states, as attn/model.h says. */
+static double pooled(const float *hidden, int64_t n, int64_t dim, int64_t i, int32_t pooling)
+{
+    double sum = 0, shares = 0, largest = -INFINITY;
+    for (int64_t t = 0; t < n; t++) {
+        const double w = pooling == ATTN_POOL_WEIGHTED ? (double)(t + 1) : 1, x = (double)hidden[t * dim + i];
+        sum += w * x;
+        shares += w;
+        largest = x > largest ? x : largest;
+    }
+    switch (pooling) {
+    case ATTN_POOL_FIRST:
+        return (double)hidden[i];
+    case ATTN_POOL_MAX:
+        return largest;
+    case ATTN_POOL_LAST:
+        return (double)hidden[(n - 1) * dim + i];
+    case ATTN_POOL_SQRT:
+        return sum / sqrt((double)n);
+    default:
+        return sum / shares;
+    }
+}
+
+/* Every pooling of a decoder's last hidden states: packed together as each text by itself; nothing stays in the session. */
+static void test_embed_poolings(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    static const int64_t lengths[] = {TEXT_TOKENS, 1, 3};
+    for (int m = 0; m < 2; m++) {
+        attn_model *model = tiny_model(both[m]);
+        attn_model_info info;
+        ATTN_ARGS_INIT(&info);
+        assert_int_equal(attn_model_get_info(model, &info), ATTN_OK);
+        assert_true(info.kind == ATTN_MODEL_DECODER && info.d_model <= MOST_DIM);
+        attn_session *session = session_of(model, 1);
+        for (int32_t pooling = ATTN_POOL_DEFAULT; pooling <= ATTN_POOL_SQRT; pooling++) {
+            float vectors[3 * MOST_DIM], hidden[TEXT_TOKENS * MOST_DIM], alone[MOST_DIM];
+            attn_embed_args embed;
+            ATTN_ARGS_INIT(&embed);
+            embed.tokens = ids, embed.lengths = lengths, embed.n_texts = 3, embed.embeddings = vectors;
+            embed.pooling = pooling, embed.no_normalize = 1;
+            assert_int_equal(attn_embed(session, &embed), ATTN_OK);
+            assert_int_equal(attn_session_length(session, 0), 0);
+            int64_t first = 0;
+            for (int64_t i = 0; i < 3; first += lengths[i++]) {
+                attn_forward_args args = args_of(ids + first, lengths[i], NULL);
+                args.last_hidden = hidden;
+                run(session, &args);
+                assert_int_equal(attn_session_truncate(session, 0, 0), ATTN_OK);
+                for (int64_t d = 0; d < info.d_model; d++) {
+                    const double wanted = pooled(hidden, lengths[i], info.d_model, d, pooling);
+                    assert_true(fabs((double)vectors[i * info.d_model + d] - wanted) < 1e-5 * (1 + fabs(wanted)));
+                }
+                embed.tokens = ids + first, embed.lengths = &lengths[i], embed.n_texts = 1, embed.embeddings = alone;
+                assert_int_equal(attn_embed(session, &embed), ATTN_OK);
+                assert_memory_equal(alone, vectors + i * info.d_model, (size_t)info.d_model * sizeof *alone);
+            }
+        }
+        attn_session_destroy(session);
+        attn_model_destroy(model);
+    }
+}
+
 /* ---- what is refused ---- */
 
 static void test_bad_calls(void **state)
@@ -276,7 +345,13 @@ static void test_bad_calls(void **state)
     expect_error(attn_model_weight_rows(model, ATTN_WEIGHT_Q, 0, 7, 2, logits), ATTN_ERR_INVALID_ARGUMENT, "rows 7");
     attn_embed_args embed;
     ATTN_ARGS_INIT(&embed);
-    expect_error(attn_embed(session, &embed), ATTN_ERR_UNSUPPORTED, "encoder");
+    embed.tokens = ids;
+    embed.lengths = &(int64_t){7};
+    embed.n_texts = 1;
+    embed.embeddings = logits;
+    expect_error(attn_embed(session, &embed), ATTN_ERR_INVALID_ARGUMENT, "lengths[0] is 7");
+    embed.pooling = ATTN_POOL_SQRT + 1;
+    expect_error(attn_embed(session, &embed), ATTN_ERR_INVALID_ARGUMENT, "pooling is 7");
     expect_error(attn_model_forward_encoder(session, &args), ATTN_ERR_UNSUPPORTED, "encoder-decoder");
     attn_session_destroy(session);
 
@@ -546,6 +621,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_padding),    cmocka_unit_test(test_truncate),  cmocka_unit_test(test_edits),
         cmocka_unit_test(test_hook_stops), cmocka_unit_test(test_bad_calls), cmocka_unit_test(test_bad_files), cmocka_unit_test(test_old_names),
-        cmocka_unit_test(test_load_options), cmocka_unit_test(test_tensor_file)};
+        cmocka_unit_test(test_load_options), cmocka_unit_test(test_tensor_file), cmocka_unit_test(test_embed_poolings)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

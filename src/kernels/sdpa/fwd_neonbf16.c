@@ -24,6 +24,7 @@
 #include "kernels/sdpa/fwd_pack.inc"
 #include "kernels/sdpa/fwd_pack_bf16.inc"
 #include "kernels/sdpa/fwd_rules.inc"
+#include "kernels/sdpa/fwd_bias.inc"
 #include "kernels/sdpa/fwd_strip.inc"
 #include "kernels/simd/target_end.h"
 #else

@@ -34,6 +34,12 @@ static int64_t longest_stack(const attn_problem *p)
     return p->seq_q * p->group;
 }
 
+static bool few_elements(const attn_problem *p)
+{
+    const double rows = (double)p->n_heads * (double)p->seq_q + (double)p->n_kv_heads * (double)p->seq_kv;
+    return (double)p->batch * rows * (double)(p->head_dim + p->value_dim) <= ATTN_FWD_SMALL;
+}
+
 void attn_fwd_plan_make(const attn_problem *p, const attn_fwd_kernel *kernel, attn_fwd_plan *plan)
 {
     const attn_mask *m = &p->a.mask;
@@ -51,6 +57,7 @@ void attn_fwd_plan_make(const attn_problem *p, const attn_fwd_kernel *kernel, at
         plan->strip_rows = round_up(plan->strip_rows / 2, tile);
     plan->key_block = ATTN_FWD_KEY_BLOCK;
     int64_t block = p->seq_kv < plan->key_block ? round_up(p->seq_kv, 8) : plan->key_block;
+    plan->small = few_elements(p);
     plan->copy_keys = !keys_in_place(p, pair);
     plan->rules = p->a.softcap > 0 || m->alibi_slopes || m->relative || m->bias.data || m->allow.data || !(p->scale > 0);
     plan->query_slots = (p->head_dim + pair - 1) / pair;

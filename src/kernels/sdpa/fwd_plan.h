@@ -19,6 +19,7 @@
 #define ATTN_FWD_STRIP_LEAST 96
 #define ATTN_FWD_STRIP_MOST 384
 #define ATTN_FWD_KEY_BLOCK 128
+#define ATTN_FWD_SMALL 16384 /* elements of query, key, value and out */
 #define ATTN_FWD_ROW_FLOATS 8 /* per row of a strip: maximum, two sums, and the range of keys as two int64 */
 
 typedef struct attn_fwd_plan attn_fwd_plan;
@@ -55,6 +56,7 @@ struct attn_fwd_plan {
     const attn_fwd_kernel *kernel;
     int64_t tile_rows, strip_rows, key_block;
     bool copy_keys;       /* keys need converting, gathering, or another row stride */
+    bool small;           /* all arrays fit into the first caches and are likely there: no line is asked for ahead */
     bool rules;           /* scores need more than a positive scale: the rules pass runs */
     int64_t key_stride;   /* of copied keys, in elements */
     int64_t query_slots;  /* of a packed query, 4 bytes each */

@@ -137,7 +137,7 @@ static void strip_task(void *arg, int64_t task, int32_t worker)
 {
     const forward_job *job = arg;
     attn_fwd_task now = place_task(job, task), next;
-    bool more = task + job->n_workers < job->n_tasks;
+    const bool more = !job->plan.small && task + job->n_workers < job->n_tasks;
     if (more)
         next = place_task(job, task + job->n_workers);
     job->plan.kernel->strip(&job->plan, &now, more ? &next : NULL, job->scratch + (size_t)worker * job->scratch_bytes);

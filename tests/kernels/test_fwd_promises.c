@@ -465,34 +465,39 @@ static void plan_is_described(void **state)
     attn_ctx_destroy(ctx);
 }
 
-/* Whole tiles of rows under a float mask and nothing else, which is added as scores leave the registers: -inf there excludes
- * whatever the score is. */
-static void a_float_mask_alone(void **state)
+/* Whole tiles of rows under one mask and nothing else, which is added as scores leave the registers: -inf there, or a boolean of 0,
+ * excludes whatever the score is. */
+static void one_mask_alone(void **state)
 {
     (void)state;
-    for (int c = 0; c < 4 * N_CASES; c++) {
-        attn_ctx *ctx = make_ctx(CASE_LEVEL(c / 4), 2);
-        const int32_t type = c % 4 == 3 && CASE_TYPE(c / 4) == ATTN_F32 ? ATTN_F16 : CASE_TYPE(c / 4);
-        const int64_t heads = 4, kv = c % 4 == 1 ? 2 : 4, nq = 131, nk = 3 * 128 - 37 * (c % 4), d = c % 4 == 2 ? 20 : 64;
+    for (int n = 0; n < 5 * N_CASES; n++) {
+        attn_ctx *ctx = make_ctx(CASE_LEVEL(n / 5), 2);
+        const int c = n % 5;
+        const int32_t type = c == 3 && CASE_TYPE(n / 5) == ATTN_F32 ? ATTN_F16 : CASE_TYPE(n / 5);
+        const int64_t heads = 4, kv = c == 1 ? 2 : 4, nq = 131, nk = 3 * 128 - 37 * c, d = c == 2 ? 20 : 64;
         plain x;
         attn_problem p;
         if (!ctx)
             continue;
-        plain_make_as(&x, type, (uint64_t)(700 + c), 1, heads, kv, nq, nk, d);
-        attn_cview *bias = &x.w.args.mask.bias;
-        *bias = world_floats(&x.w, c % 4 == 0 ? ATTN_F32 : type, 1, c % 4 == 2 ? 1 : heads, nq, nk, 2, false);
-        for (int64_t n = 0; n < 5 * nk; n++)
-            attn_store_element(world_data(bias), bias->dtype, rng_range(&x.w.r, 0, bias->shape[1] * nq * nk - 1), -INFINITY);
+        plain_make_as(&x, type, (uint64_t)(700 + n), 1, heads, kv, nq, nk, d);
+        attn_cview *mask = c == 4 ? &x.w.args.mask.allow : &x.w.args.mask.bias;
+        *mask = c == 4 ? world_bools(&x.w, 1, heads, nq, nk, 0.9, false)
+                       : world_floats(&x.w, c == 0 ? ATTN_F32 : type, 1, c == 2 ? 1 : heads, nq, nk, 2, false);
+        for (int64_t k = 0; c < 4 && k < 5 * nk; k++)
+            attn_store_element(world_data(mask), mask->dtype, rng_range(&x.w.r, 0, mask->shape[1] * nq * nk - 1), -INFINITY);
         const int64_t bad = nk / 2; /* a key whose scores are infinite or NaN, excluded for all */
-        for (int64_t n = 0; n < d; n++)
-            attn_store_element(world_data(&x.w.args.key), type, bad * d + n, n ? INFINITY : NAN);
-        for (int64_t n = 0; n < bias->shape[1] * nq; n++)
-            attn_store_element(world_data(bias), bias->dtype, n * nk + bad, -INFINITY);
+        for (int64_t k = 0; k < d; k++)
+            attn_store_element(world_data(&x.w.args.key), type, bad * d + k, k ? INFINITY : NAN);
+        for (int64_t row = 0; row < mask->shape[1] * nq; row++)
+            if (c == 4)
+                ((uint8_t *)world_data(mask))[row * nk + bad] = 0;
+            else
+                attn_store_element(world_data(mask), mask->dtype, row * nk + bad, -INFINITY);
         assert_int_equal(attn_sdpa_forward(ctx, &x.w.args, NULL, 0), ATTN_OK);
         assert_int_equal(attn_sdpa_validate(ctx, &x.w.args, ATTN_NEED_ALL, &p), ATTN_OK);
         const char *wrong = world_wrong(&p, attn_ctx_isa(ctx));
         if (wrong)
-            print_message("case %d, %s: %s\n", c, attn_ctx_isa(ctx), wrong);
+            print_message("case %d, %s: %s\n", n, attn_ctx_isa(ctx), wrong);
         assert_null(wrong);
         attn_ctx_destroy(ctx);
         world_free(&x.w);
@@ -504,7 +509,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_leave_no_trace), cmocka_unit_test(alone_as_in_a_batch), cmocka_unit_test(chunks_as_one_shot),
         cmocka_unit_test(paged_as_plain),         cmocka_unit_test(memory_is_asked_for_once), cmocka_unit_test(hard_scores),
-        cmocka_unit_test(a_float_mask_alone),
+        cmocka_unit_test(one_mask_alone),
         cmocka_unit_test(an_admitted_score_may_be_minus_infinity),
         cmocka_unit_test(the_future_does_not_show),
         cmocka_unit_test(one_row_by_hand),

@@ -60,9 +60,9 @@ int embedder_take_option(const char *command, embedder_options *o, int option, c
     CLI_WEIGHTS_HELP                                                                               \
     "  --truncate N       tokens of a text that are read (default: as the model folder says; "     \
     "MiniLM: 256)\n"                                                                               \
-    "  --pooling HOW      mean, first, max, last, weighted or sqrt (default: what the model says, "    \
-    "else mean)\n"                                                                                 \
-    "  --prompt TEXT      stands before each text (default: as the model folder says; \"\": nothing)\n"  \
+    "  --pooling HOW      mean, first, max, last, weighted or sqrt (default: "                     \
+    "what the model says,\n                     else mean)\n"                                      \
+    "  --prompt TEXT      stands before each text (default: as the model folder says; \"\": nothing)\n" \
     "  --no-normalize     keep the vectors' lengths (default: length 1)\n"                         \
     "  --threads N        default: ATTN_NUM_THREADS, else as many as the process may use\n"        \
     "  --replace-invalid  read bytes that are not UTF-8 as U+FFFD instead of refusing them\n"

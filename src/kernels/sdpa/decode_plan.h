@@ -46,12 +46,14 @@ typedef struct attn_decode_holes {
     bool pair[(ATTN_DECODE_CHUNK + ATTN_DECODE_PAD) * ATTN_DECODE_TILE];
 } attn_decode_holes;
 
-/* Where to ask for lines while a chunk whose rows follow each other is at work. */
+/* Where to ask for lines while a chunk is at work whose rows follow each other, or do so in pages of whole streams. */
 typedef struct attn_decode_asks {
-    int64_t near_key, near_value;     /* bytes from a row to the one that is asked for */
-    const char *far_key, *far_value;  /* the next chunk; NULL: it is not ours */
-    int64_t key_stream, value_stream; /* bytes of a stream */
-    uint64_t line;                    /* lines of the next chunk's keys (or values) that have been asked for */
+    int64_t near_key, near_value; /* bytes from a row to the one that is asked for; in pages, near_key is the tile's at hand */
+    bool paged;                   /* near ones are found in the arrays of rows */
+    bool far;                     /* the next chunk is ours, too; where its streams begin: */
+    const char *far_key[ATTN_DECODE_STREAMS], *far_value[ATTN_DECODE_STREAMS]; /* without pages the first alone, and */
+    int64_t key_stream, value_stream;                                          /* bytes from one to the next */
+    uint64_t line;                /* lines of the next chunk's keys (or values) that have been asked for */
 } attn_decode_asks;
 
 /* One task and its scratch. Rows are padded to whole tiles by repeating the last one. */
@@ -65,11 +67,12 @@ typedef struct attn_decode_task {
     float *score;                   /* [chunk + pad][tile] */
     float *key_scale, *value_scale; /* [chunk + pad], i8 */
     float *scale;                   /* [chunk + pad][tile]: one of them, spread over the rows of a tile */
-    const char **key, **value;      /* [chunk]: rows of the chunk's keys; value = key + chunk */
+    const char **key, **value;      /* [chunk + near]: rows of the chunk's keys, and what is asked for beyond; value behind key */
     uint16_t *order;                /* [chunk]: n_keys keys of the chunk, as they are read */
     int64_t ahead;                  /* rows are asked for so many rows before they are read; 0: not at all */
     attn_decode_asks *asks;         /* NULL: by `ahead` alone */
     bool goes_on;                   /* the keys behind end are this thread's next ones */
+    bool alone;                     /* the unit is one block: behind its keys come those of the next kv head */
     int64_t places, n_keys, ordered_from, ordered_to; /* what order holds */
     attn_decode_holes *holes;
 } attn_decode_task;

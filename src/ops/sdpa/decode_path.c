@@ -97,7 +97,7 @@ static void plan_job(const attn_ctx *ctx, const attn_problem *p, decode_job *job
     job->out_floats = round_up(p->value_dim, 16);
     int64_t keys = ATTN_DECODE_CHUNK + ATTN_DECODE_PAD;
     int64_t floats = job->block_rows * (job->query_floats + job->out_floats + 2) + keys * (2 * ATTN_DECODE_TILE + 2);
-    int64_t orders = ATTN_DECODE_CHUNK * (int64_t)(2 * sizeof(char *) + sizeof(uint16_t)); /* key, value, order */
+    int64_t orders = (ATTN_DECODE_CHUNK + ATTN_DECODE_NEAR) * (int64_t)(2 * sizeof(char *)) + ATTN_DECODE_CHUNK * (int64_t)sizeof(uint16_t);
     job->worker_bytes = (size_t)round_up(floats * 4 + orders + job->block_rows * (int64_t)sizeof(attn_decode_row) +
                                              (int64_t)sizeof(attn_decode_holes), 64);
     if (job->n_splits > 1) {
@@ -164,8 +164,8 @@ static void open_task(const decode_job *job, char *scratch, attn_decode_task *t)
     t->max = t->value_scale + keys;
     t->sum = t->max + job->block_rows;
     t->key = (const char **)(void *)(t->sum + job->block_rows);
-    t->value = t->key + ATTN_DECODE_CHUNK;
-    t->order = (uint16_t *)(void *)(t->value + ATTN_DECODE_CHUNK);
+    t->value = t->key + ATTN_DECODE_CHUNK + ATTN_DECODE_NEAR;
+    t->order = (uint16_t *)(void *)(t->value + ATTN_DECODE_CHUNK + ATTN_DECODE_NEAR);
     t->row = (attn_decode_row *)(void *)(t->order + ATTN_DECODE_CHUNK);
     t->holes = (attn_decode_holes *)(void *)(t->row + job->block_rows);
 }
@@ -285,6 +285,7 @@ static void decode_task(const decode_job *job, int64_t task, bool last, int32_t 
     if (t.n_rows == 0)
         return;
     t.goes_on = !last;
+    t.alone = job->blocks == 1;
     t.first = split * ATTN_DECODE_SPLIT;
     t.end = smaller(t.first + ATTN_DECODE_SPLIT, job->problem->seq_kv);
     job->kernel->split(&t);

@@ -195,7 +195,8 @@ static attn_cview paged(pair_of_problems *p, const attn_cview *v, int64_t size, 
 static void make_paged(pair_of_problems *p, rng *r)
 {
     attn_sdpa_args *a = &p->args;
-    int64_t size = rng_range(r, 1, 40), stride = (a->key.shape[2] + size - 1) / size, n = a->key.shape[0] * stride;
+    int64_t size = rng_chance(r, 0.5) ? rng_range(r, 1, 40) : 32 * rng_range(r, 1, 3); /* lines are asked for across the latter */
+    int64_t stride = (a->key.shape[2] + size - 1) / size, n = a->key.shape[0] * stride;
     int32_t *table = problem_memory(&p->memory, (size_t)n * sizeof *table);
     for (int64_t k = 0; k < n; k++) {
         int64_t at = rng_range(r, 0, k);

@@ -79,7 +79,8 @@ static void one_problem(uint64_t seed, int32_t isa)
     assert_string_equal(plan.isa, attn_ctx_isa(ctx));
     assert_true(plan.workspace_bytes == bytes);
     bool some_short = a->mask.kv_len || keys <= bound.keys;
-    bool few = stack <= (some_short ? bound.rows : ATTN_DECODE_ROWS) && !dropout && dense; /* packed sequences are long or short one by one */
+    /* packed sequences may still be long or short, one by one */
+    bool few = stack <= (some_short ? bound.rows : ATTN_DECODE_ROWS) && !dropout && dense;
     if (!a->mask.cu_seqlens_q)
         assert_string_equal(plan.kernel, few ? "keys read once" : "queries in lanes");
     assert_true(plan.n_splits == (strcmp(plan.kernel, "keys read once") ? 1 : (keys + 1023) / 1024));

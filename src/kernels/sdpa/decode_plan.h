@@ -67,7 +67,7 @@ typedef struct attn_decode_task {
     float *score;                   /* [chunk + pad][tile] */
     float *key_scale, *value_scale; /* [chunk + pad], i8 */
     float *scale;                   /* [chunk + pad][tile]: one of them, spread over the rows of a tile */
-    const char **key, **value;      /* [chunk + near]: rows of the chunk's keys, and what is asked for beyond; value behind key */
+    const char **key, **value;      /* [chunk + near]: rows of the chunk's keys, and what is asked for beyond */
     uint16_t *order;                /* [chunk]: n_keys keys of the chunk, as they are read */
     int64_t ahead;                  /* rows are asked for so many rows before they are read; 0: not at all */
     attn_decode_asks *asks;         /* NULL: by `ahead` alone */
@@ -77,8 +77,8 @@ typedef struct attn_decode_task {
     attn_decode_holes *holes;
 } attn_decode_task;
 
-/* What is quicker this way than packed into strips, by measurement: any entry of up to `rows` rows, with more than `keys` keys
- * any of up to ATTN_DECODE_ROWS. */
+/* What is quicker this way than packed into strips, by measurement: any entry of up to `rows` rows, with more than `keys`
+ * keys any of up to ATTN_DECODE_ROWS. */
 typedef struct attn_decode_bound {
     int64_t rows, keys;
 } attn_decode_bound;
@@ -87,16 +87,17 @@ typedef struct attn_decode_bound {
 typedef struct attn_decode_kernel {
     /* Fills out, max and sum of all rows from the task's keys (sum not normalised, the sink left out). */
     void (*split)(attn_decode_task *task);
-    /* n numbers that follow each other become a row of the task's query, zeros behind them up to `padded`. They may lie in the place of
-     * the row itself, at its end. */
+    /* n numbers that follow each other become a row of the task's query, zeros behind them up to `padded`. They may lie in
+     * the place of the row itself, at its end. */
     void (*read_row)(const void *row, int32_t dtype, int64_t n, float *to, int64_t padded);
-    /* n numbers of a row of out, padded to whole vectors, times `factor`, rounded to dtype; `to` may be the row. -0 becomes 0: it would
-     * tell which keys were skipped. */
+    /* n numbers of a row of out, padded to whole vectors, times `factor`, rounded to dtype; `to` may be the row. -0 becomes
+     * 0: it would tell which keys were skipped. */
     void (*write_row)(const float *row, float factor, int32_t dtype, int64_t n, void *to);
     attn_decode_bound bound[3]; /* keys and values in f32; in 16 bits; in 8 */
 } attn_decode_kernel;
 
-extern const attn_decode_kernel attn_decode_kernel_scalar, attn_decode_kernel_avx2, attn_decode_kernel_avx512, attn_decode_kernel_neon;
+extern const attn_decode_kernel attn_decode_kernel_scalar, attn_decode_kernel_avx2, attn_decode_kernel_avx512;
+extern const attn_decode_kernel attn_decode_kernel_neon;
 /* Queries, keys and values in bf16. */
 extern const attn_decode_kernel attn_decode_kernel_avx512bf16, attn_decode_kernel_neonbf16;
 

@@ -97,7 +97,8 @@ static void plan_job(const attn_ctx *ctx, const attn_problem *p, decode_job *job
     job->out_floats = round_up(p->value_dim, 16);
     int64_t keys = ATTN_DECODE_CHUNK + ATTN_DECODE_PAD;
     int64_t floats = job->block_rows * (job->query_floats + job->out_floats + 2) + keys * (2 * ATTN_DECODE_TILE + 2);
-    int64_t orders = (ATTN_DECODE_CHUNK + ATTN_DECODE_NEAR) * (int64_t)(2 * sizeof(char *)) + ATTN_DECODE_CHUNK * (int64_t)sizeof(uint16_t);
+    int64_t orders = (ATTN_DECODE_CHUNK + ATTN_DECODE_NEAR) * (int64_t)(2 * sizeof(char *)); /* key, value, order */
+    orders += ATTN_DECODE_CHUNK * (int64_t)sizeof(uint16_t);
     job->worker_bytes = (size_t)round_up(floats * 4 + orders + job->block_rows * (int64_t)sizeof(attn_decode_row) +
                                              (int64_t)sizeof(attn_decode_holes), 64);
     if (job->n_splits > 1) {

@@ -474,7 +474,7 @@ static void one_mask_alone(void **state)
         attn_ctx *ctx = make_ctx(CASE_LEVEL(n / 5), 2);
         const int c = n % 5;
         const int32_t type = c == 3 && CASE_TYPE(n / 5) == ATTN_F32 ? ATTN_F16 : CASE_TYPE(n / 5);
-        const int64_t heads = 4, kv = c == 1 ? 2 : 4, nq = 131, nk = 3 * 128 - 37 * c, d = c == 2 ? 20 : 64;
+        const int64_t heads = 2, kv = c == 1 ? 1 : 2, nq = 59, nk = 2 * 128 - 37 * c, d = c == 2 ? 20 : 64;
         plain x;
         attn_problem p;
         if (!ctx)

@@ -103,6 +103,10 @@ def cliffs(found):
     return table(["row", "held against"] + ["%s, %d thr." % c for c in columns], lines)
 
 
+def verdict(met, shape, dtype):
+    return said(met) + ("" if met or not {(shape, dtype), (shape + " backward", dtype)} & set(bars.SHARE) else "; its share decides")
+
+
 def rivals(found):
     rows, keys = found.get("peer", []), []
     for r in rows:
@@ -115,7 +119,7 @@ def rivals(found):
         of = {r["peer"]: milliseconds(peers.total(r)) + ("" if r["ok"] else " (wrong)") for r in here}
         best, bar = peers.best_of(here), bars.TIMES.get((shape, dtype))
         lines.append([shape, dtype, str(threads), of.get("ours", "")] + [of.get(n, "") for n in names] + (
-            ["%.2f (%s)" % (best[1], best[0]), "%.2f" % bar if bar else "", said(best[1] >= bar) if bar else ""] if best else ["", "", ""]))
+            ["%.2f (%s)" % (best[1], best[0]), "%.2f" % bar if bar else "", verdict(best[1] >= bar, shape, dtype) if bar else ""] if best else ["", "", ""]))
     return table(["row", "type", "threads", "ours, ms"] + names + ["best peer / ours", "bar", "met"], lines)
 
 

@@ -118,8 +118,9 @@ def rivals(found):
         here = [r for r in rows if (r["shape"], r["dtype"], r["threads"]) == (shape, dtype, threads)]
         of = {r["peer"]: milliseconds(peers.total(r)) + ("" if r["ok"] else " (wrong)") for r in here}
         best, bar = peers.best_of(here), bars.TIMES.get((shape, dtype))
-        lines.append([shape, dtype, str(threads), of.get("ours", "")] + [of.get(n, "") for n in names] + (
-            ["%.2f (%s)" % (best[1], best[0]), "%.2f" % bar if bar else "", verdict(best[1] >= bar, shape, dtype) if bar else ""] if best else ["", "", ""]))
+        judged = ["%.2f" % bar, verdict(best[1] >= bar, shape, dtype)] if best and bar else ["", ""]
+        lines.append([shape, dtype, str(threads), of.get("ours", "")] + [of.get(n, "") for n in names] +
+                     ["%.2f (%s)" % (best[1], best[0]) if best else ""] + judged)
     return table(["row", "type", "threads", "ours, ms"] + names + ["best peer / ours", "bar", "met"], lines)
 
 

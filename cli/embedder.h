@@ -56,7 +56,7 @@ int embedder_take_option(const char *command, embedder_options *o, int option, c
 
 /** The lines about these options in a help page. */
 #define EMBEDDER_HELP                                                                              \
-    "  --model PATH       an encoder, or a decoder (default all-MiniLM-L6-v2 in the cache folder)\n"             \
+    "  --model PATH       an encoder, or a decoder (default all-MiniLM-L6-v2 in the cache folder)\n" \
     CLI_WEIGHTS_HELP                                                                               \
     "  --truncate N       tokens of a text that are read (default: as the model folder says; "     \
     "MiniLM: 256)\n"                                                                               \

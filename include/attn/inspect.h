@@ -191,7 +191,8 @@ typedef struct attn_inspection {
  * text's tokens afterwards. Memory is linear in the text: rows are taken one block at a time (attn_sdpa_rows), kept as their
  * largest weights, and screened by a gradient whose passes go back layer by layer. args->tokens are borrowed for the call.
  *
- * Measures are defined for decoders with logits. Direct effects need norms before the layers only (pre-norm), the gradient
+ * Measures are defined for decoders with logits, and for encoders; of an encoder without logits by its embedding, where that is
+ * pooled by mean, first or last token (or the square root's mean), else UNSUPPORTED. Direct effects need norms before the layers only (pre-norm), the gradient
  * also a plain or gated feed-forward part; else the note says what is missing and NaN stands there.
  *
  * *inspection is to be freed by attn_inspection_destroy; NULL on error. Returns OK; INVALID_ARGUMENT; UNSUPPORTED;

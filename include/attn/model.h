@@ -513,8 +513,8 @@ typedef struct attn_embed_args {
     void *progress_user;
 } attn_embed_args;
 
-/** Embeds token sequences with an encoder, or with a decoder, whose tokens see those before them: packed without padding, in order of length, so that short and long
- * texts may be mixed freely; the vector of a text has the same bits whatever else is in the call.
+/** Embeds token sequences with an encoder, or with a decoder, whose tokens see those before them: packed without padding,
+ * in order of length, so that short and long texts may be mixed freely; the vector of a text has the same bits whatever else is in the call.
  * Returns as attn_model_forward. */
 ATTN_API attn_status attn_embed(attn_session *session, const attn_embed_args *args);
 

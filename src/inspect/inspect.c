@@ -394,6 +394,10 @@ static attn_status run_all(attn_inspect_run *run)
     if (!out->maps)
         return attn_inspect_no_memory();
     ATTN_TRY(result_room(run));
+    const int32_t pooling = run->model->card.pooling;
+    if (measures && out->outcome_kind == ATTN_OUTCOME_EMBEDDING && (pooling == ATTN_POOL_MAX || pooling == ATTN_POOL_WEIGHTED))
+        return attn_model_fail(ATTN_ERR_UNSUPPORTED, "measures are of embeddings by mean, first or last token, not by %s",
+                               pooling == ATTN_POOL_MAX ? "the largest" : "growing weights");
     run->gradient = measures && gradient_fits(run);
     if (d->kind != ATTN_MODEL_DECODER)
         ATTN_TRY(encoder_pass(run, measures));

@@ -71,24 +71,25 @@ static double normal(uint64_t *random) /* Box and Muller */
     return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
 }
 
-/* e = p / |p|, p the mean of normed rows (or the first): along u, d p = (u - (u e) e) / |p|. */
+/* e = p / |p|, p the mean of pooled normed rows: along u, d p = (u - (u e) e) / |p|. */
 static void embedding_backward(attn_inspect_run *run, attn_backward *b)
 {
     const attn_description *d = &run->model->d;
-    const int64_t dm = d->d_model, n = run->a.n_tokens, pooled = d->pool_first ? 1 : n;
+    int64_t first;
+    const int64_t dm = d->d_model, n = run->a.n_tokens, pooled = attn_inspect_pooled(run, &first);
     const attn_norm *norm = &run->model->w.stack.final_norm;
     double squares = 0, along = 0;
     attn_norm_rows(&run->s->worker, &d->norm, norm, n, dm, run->final_residual, dm, b->normed, dm);
     for (int64_t i = 0; i < dm; i++) {
         double sum = 0;
-        for (int64_t t = 0; t < pooled; t++)
+        for (int64_t t = first; t < first + pooled; t++)
             sum += (double)b->normed[t * dm + i] / (double)pooled;
         squares += sum * sum;
         b->row[i] = (float)normal(&run->random);
         along += (double)b->row[i] * (double)run->results[i];
     }
     memset(b->middle, 0, (size_t)(n * dm) * sizeof(float));
-    for (int64_t t = 0; t < pooled; t++)
+    for (int64_t t = first; t < first + pooled; t++)
         for (int64_t i = 0; i < dm; i++)
             b->middle[t * dm + i] =
                 (float)(((double)b->row[i] - along * (double)run->results[i]) / (sqrt(squares) * (double)pooled));

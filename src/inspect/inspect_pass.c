@@ -11,13 +11,21 @@ int32_t attn_inspect_map_of(const attn_inspect_run *run, bool in_encoder, const 
     return view->kind == ATTN_ATTENTION_CROSS ? 2 : 1;
 }
 
+int64_t attn_inspect_pooled(const attn_inspect_run *run, int64_t *first)
+{
+    const int32_t pooling = run->model->card.pooling;
+    *first = pooling == ATTN_POOL_LAST ? run->a.n_tokens - 1 : 0;
+    return pooling == ATTN_POOL_FIRST || pooling == ATTN_POOL_LAST ? 1 : run->a.n_tokens;
+}
+
 void attn_inspect_embedding(const attn_inspect_run *run, const float *hidden, float *embedding)
 {
-    const int64_t dm = run->model->d.d_model, n = run->model->d.pool_first ? 1 : run->a.n_tokens;
+    int64_t first;
+    const int64_t dm = run->model->d.d_model, n = attn_inspect_pooled(run, &first);
     double squares = 0;
     for (int64_t i = 0; i < dm; i++) {
         double sum = 0;
-        for (int64_t t = 0; t < n; t++)
+        for (int64_t t = first; t < first + n; t++)
             sum += (double)hidden[t * dm + i];
         embedding[i] = (float)(sum / (double)n);
         squares += (double)embedding[i] * (double)embedding[i];

@@ -93,6 +93,8 @@ typedef struct attn_inspect_pass {
 attn_status attn_inspect_whole(attn_inspect_run *run, attn_session *session, attn_inspect_pass *pass, float *results);
 /* The number of the map whose attention a hook sees. */
 int32_t attn_inspect_map_of(const attn_inspect_run *run, bool in_encoder, const attn_layer_view *view);
+/* The rows of an encoder's output whose mean has the direction of the text's embedding: how many, from *first on. */
+int64_t attn_inspect_pooled(const attn_inspect_run *run, int64_t *first);
 /* The embedding of rows [n][d_model], of unit length. */
 void attn_inspect_embedding(const attn_inspect_run *run, const float *hidden, float *embedding);
 

@@ -84,7 +84,6 @@ typedef struct attn_description {
     bool has_logits;
     int32_t transform_act;  /* masked-LM head: dense, act, norm, then the head */
 
-    bool pool_first;        /* embeddings: the first token instead of the mean */
     int32_t stop_ids[ATTN_MAX_STOP_IDS];
     int32_t n_stop_ids;
     int32_t never_ids[ATTN_MAX_STOP_IDS]; /* tokens that are never generated */

@@ -182,7 +182,6 @@ static attn_status load(attn_model *model, const char *path, const attn_model_op
         ATTN_TRY(attn_model_load_tokenizer(&model->source, &model->tokenizer, error, ATTN_MODEL_ERROR_BYTES));
     if (attn_embed_card_read(&model->source, &model->card) != ATTN_OK)
         return attn_model_fail(ATTN_ERR_OUT_OF_MEMORY, "out of memory");
-    model->d.pool_first = model->card.pooling == ATTN_POOL_FIRST;
     model_name(model);
     dtype_mix(model);
     count_all(model);

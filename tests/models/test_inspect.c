@@ -760,6 +760,43 @@ static void test_refusals(void **state)
     close_world(&w);
 }
 
+/* An encoder's outcome is attn_embed's vector, by the pooling of the model's files: how far a paired prompt's lies from it. Poolings
+ * that are no mean of rows are not measured. */
+static void test_poolings(void **state)
+{
+    (void)state;
+    world w = open_world("bert");
+    for (int32_t pooling = ATTN_POOL_MEAN; pooling <= ATTN_POOL_SQRT; pooling++) {
+        static float vectors[2 * WIDTH];
+        static const int64_t lengths[2] = {N, N};
+        const bool measured = pooling != ATTN_POOL_MAX && pooling != ATTN_POOL_WEIGHTED;
+        int32_t both[2 * N];
+        double square = 0;
+        w.model->card.pooling = pooling;
+        memcpy(both, ids, sizeof ids), memcpy(both + N, other_ids, sizeof other_ids);
+        attn_embed_args embedded;
+        ATTN_ARGS_INIT(&embedded);
+        embedded.tokens = both, embedded.lengths = lengths, embedded.n_texts = 2, embedded.embeddings = vectors;
+        assert_true(w.info.d_model <= WIDTH);
+        assert_int_equal(attn_embed(w.session, &embedded), ATTN_OK);
+        const float *first = vectors, *second = vectors + w.info.d_model;
+        for (int64_t i = 0; i < w.info.d_model; i++)
+            square += ((double)first[i] - (double)second[i]) * ((double)first[i] - (double)second[i]);
+        attn_inspect_args args = args_of();
+        args.pair = other_ids;
+        assert_int_equal(attn_inspect(w.session, &args, &w.seen), measured ? ATTN_OK : ATTN_ERR_UNSUPPORTED);
+        if (measured && !(fabs((double)w.seen->pair_outcome - sqrt(square)) < 1e-5))
+            fail_msg("pooling %d: %g, not %g", pooling, (double)w.seen->pair_outcome, sqrt(square));
+        args.flags = ATTN_INSPECT_NO_MEASURES;
+        args.pair = NULL;
+        attn_inspection_destroy(w.seen);
+        assert_int_equal(attn_inspect(w.session, &args, &w.seen), ATTN_OK);
+        attn_inspection_destroy(w.seen);
+        w.seen = NULL;
+    }
+    close_world(&w);
+}
+
 /* One token reads itself and nothing else. */
 static void test_one_token(void **state)
 {
@@ -781,6 +818,7 @@ int main(void)
         cmocka_unit_test(test_estimated_distances),     cmocka_unit_test(test_windows),
         cmocka_unit_test(test_long_text),
         cmocka_unit_test(test_rank_correlation),        cmocka_unit_test(test_head_scores),
-        cmocka_unit_test(test_refusals),                cmocka_unit_test(test_one_token)};
+        cmocka_unit_test(test_refusals),                cmocka_unit_test(test_poolings),
+        cmocka_unit_test(test_one_token)};
     return cmocka_run_group_tests_name("inspect", tests, NULL, NULL);
 }

@@ -214,8 +214,9 @@ static void own_head(const row_job *job, int64_t head, int32_t worker)
     for (int64_t h = first; h < first + p->group; h++)
         plan.kernels->pack(&plan, b, h, 0, p->seq_q, scratch);
     attn_backward_own_lse_of(job->isa, plan.g, head, plan.rows, plan.special, (double *)(void *)scratch);
-    for (int64_t block = 0; blocks_wanted(&plan) && block < plan.key_blocks; block++)
-        plan.kernels->key_block(&plan, b, kv_head, block, scratch);
+    if (blocks_wanted(&plan))
+        for (int64_t block = 0; block < plan.key_blocks; block++)
+            plan.kernels->key_block(&plan, b, kv_head, block, scratch);
     for (int64_t h = first; plan.d_query && h < first + p->group; h++)
         plan.kernels->finish(&plan, b, h, 0, p->seq_q);
 }

@@ -196,8 +196,9 @@ void attn_backward_own_lse_of(int32_t isa, const attn_bwd_problem *g, int64_t he
 {
     const int64_t n_blocks = block_count(g->forward.seq_q * g->forward.group, ATTN_WIDE_ROWS);
     plain_job job = {g, attn_wide_kernels_at(isa), rows, scratch, 0, marked, n_blocks, head};
-    for (int64_t block = 0; any_own_lse(&job, 1) && block < n_blocks; block++)
-        own_lse_task(&job, block, 0);
+    if (any_own_lse(&job, 1))
+        for (int64_t block = 0; block < n_blocks; block++)
+            own_lse_task(&job, block, 0);
 }
 
 /* Most queries and keys of an entry. */
